@@ -1,0 +1,11 @@
+# libFuzzer targets, clang only: each tests/fuzz/NAME.cpp becomes build/fuzz_NAME.
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  message(FATAL_ERROR "CANOPY_FUZZ needs clang (found ${CMAKE_CXX_COMPILER_ID}): configure with --preset fuzz")
+endif()
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cpp)
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(fuzz_${name} ${source})
+  target_link_libraries(fuzz_${name} PRIVATE canopy_host)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+endforeach()

@@ -1,0 +1,1 @@
+# Placeholder until the package export is written.

@@ -1,0 +1,28 @@
+# What the program, the tests and the benchmarks share (canopy_host), the program, the Google Benchmark target.
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+
+file(GLOB host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/host/*.cpp)
+add_library(canopy_host STATIC ${host_sources})
+target_compile_options(canopy_host PRIVATE ${warnings})
+target_include_directories(canopy_host PUBLIC ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(canopy_host PUBLIC canopy_static PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
+
+if(CANOPY_PROGRAM)
+  file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.cpp)
+  add_executable(canopy_program ${cli_sources})
+  set_target_properties(canopy_program PROPERTIES OUTPUT_NAME canopy)
+  target_compile_options(canopy_program PRIVATE ${warnings})
+  target_link_libraries(canopy_program PRIVATE canopy_host nlohmann_json::nlohmann_json fmt::fmt CLI11::CLI11)
+  if(OpenMP_CXX_FOUND)
+    target_link_libraries(canopy_program PRIVATE OpenMP::OpenMP_CXX)
+  endif()
+endif()
+
+if(CANOPY_BENCH)
+  find_package(benchmark QUIET)
+  if(benchmark_FOUND AND EXISTS ${PROJECT_SOURCE_DIR}/bench/cpu_benchmark.cpp)
+    add_executable(cpu_benchmark ${PROJECT_SOURCE_DIR}/bench/cpu_benchmark.cpp)
+    target_link_libraries(cpu_benchmark PRIVATE canopy_host benchmark::benchmark)
+  endif()
+endif()

@@ -1,0 +1,24 @@
+# Every tests/{unit,property,parity}/NAME.cpp is its own executable build/NAME and its own ctest entry; the label is
+# the folder. Tests find files of the repository through CANOPY_SOURCE_DIR and the program through CANOPY_PROGRAM_PATH.
+find_package(GTest REQUIRED)
+find_package(rapidcheck REQUIRED)
+find_package(LAPACK REQUIRED)  # second opinion in tests only
+
+foreach(folder unit property parity)
+  file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cpp)
+  foreach(source IN LISTS test_sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_compile_options(${name} PRIVATE ${warnings})
+    target_compile_definitions(${name} PRIVATE CANOPY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+      CANOPY_PROGRAM_PATH="${CMAKE_BINARY_DIR}/canopy")
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${name} PRIVATE canopy_host nlohmann_json::nlohmann_json fmt::fmt rapidcheck GTest::gtest_main
+      LAPACK::LAPACK)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS ${folder})
+  endforeach()
+endforeach()
+if(EXISTS ${PROJECT_SOURCE_DIR}/tests/install/CMakeLists.txt)
+  include(${PROJECT_SOURCE_DIR}/tests/install/tests.cmake OPTIONAL)
+endif()

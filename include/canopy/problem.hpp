@@ -1,0 +1,42 @@
+// The problem: shapes, trees, activations, gates and state pool of a GDN layer, and the checks every call makes first.
+// The structs are the C ABI's own (canopy.h); this header names them for C++ and validates them.
+#pragma once
+
+#include <cstdint>
+
+#include "canopy/result.hpp"
+
+namespace canopy {
+
+using Tensor = canopy_tensor;
+using Problem = canopy_problem;
+using VerifyParams = canopy_verify_params;
+using CommitParams = canopy_commit_params;
+
+inline VerifyParams verify_params() {
+  VerifyParams params;
+  canopy_verify_params_init(&params);
+  return params;
+}
+inline CommitParams commit_params() {
+  CommitParams params;
+  canopy_commit_params_init(&params);
+  return params;
+}
+
+// Shapes, dtypes, strides, missing or contradictory tensors, ABI version: everything that can be said without reading
+// device memory. On the CPU also trees, counts and slots, unless row_status is given (then bad rows are flagged there).
+Error check(const VerifyParams& params);
+Error check(const CommitParams& params);
+
+// Slot of sequence b: -1 for a padding row. `index` is slot_index, dst_slot or track_slot (nullptr: b itself).
+std::int64_t slot_of(const Problem& problem, const void* index, int b);
+// Live nodes of sequence b.
+inline int count_of(const Problem& problem, int b) { return problem.trees.count ? problem.trees.count[b] : problem.nodes; }
+// The parent array of sequence b into out[0..count): from parents, or from links. False if the tree is malformed;
+// `bad` names the first bad node. parents[0] is set to -1.
+bool row_parents(const Problem& problem, int b, std::int32_t* out, int* bad = nullptr);
+// CANOPY_ROW_* bits of sequence b (CPU pointers only); a padding row is 0.
+std::int32_t row_flags(const Problem& problem, int b);
+
+}  // namespace canopy
