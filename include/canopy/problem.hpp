@@ -38,5 +38,10 @@ inline int count_of(const Problem& problem, int b) { return problem.trees.count 
 bool row_parents(const Problem& problem, int b, std::int32_t* out, int* bad = nullptr);
 // CANOPY_ROW_* bits of sequence b (CPU pointers only); a padding row is 0.
 std::int32_t row_flags(const Problem& problem, int b);
+// Whether leaf[b] names a live node; `leaf` may be nullptr (no leaves at all).
+bool leaf_live(const Problem& problem, const std::int32_t* leaf, int b);
+// The same for a commit: also its destination and track slots, where they would be written. A row that would write two
+// states to one slot is a BAD_SLOT. A row with any bit set is skipped, its slots bitwise untouched.
+std::int32_t row_flags(const CommitParams& params, int b);
 
 }  // namespace canopy
