@@ -1,0 +1,23 @@
+// The two halves of check(): what can be said from the structs alone, and what takes reading the rows (CPU only).
+#pragma once
+
+#include "canopy/problem.hpp"
+
+namespace canopy {
+
+// Every row must be clean: the first bad one as a message with the sequence, the index and the values.
+Error check_rows(const Problem& problem);
+Error check_rows(const CommitParams& params);
+
+// One tensor against its documented shape. `extent` are the axes after the layer axis, `count` of them.
+struct TensorRule {
+  const char* name;
+  const char* shape;  // "[B,T,H,K]", for messages
+  std::int64_t extent[4];
+  int count;
+  unsigned dtypes;       // bit d: canopy_dtype d is taken
+  bool written = false;  // elements must not overlap
+};
+Error check_tensor(const Tensor& tensor, const TensorRule& rule, int layers);
+
+}  // namespace canopy
