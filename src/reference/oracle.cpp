@@ -1,0 +1,35 @@
+// The oracle: E1 taken literally in fp64, a state per node. It knows parents and nothing else (no order, mask, plan or
+// cumulative gate enters a result), so an error in those cannot hide in it.
+#include "canopy/reference.hpp"
+#include "reference/recurrence.hpp"
+
+namespace canopy::reference {
+
+Output<double> oracle(const Head<double>& head, std::vector<std::vector<double>>* states) {
+  const auto parents = head.tree->parents();
+  const int nodes = head.tree->size(), dim_k = head.dim_k, dim_v = head.dim_v;
+  Output<double> out;
+  out.o.assign(std::size_t(nodes) * dim_v, 0.0);
+  out.u.assign(std::size_t(nodes) * dim_v, 0.0);
+  out.l.assign(nodes, 0.0);
+
+  std::vector<std::vector<double>> own;
+  std::vector<std::vector<double>>& state = states ? *states : own;
+  state.assign(nodes, {});
+  for (int i = 0; i < nodes; ++i) {
+    const int parent = parents[i];
+    state[i] = parent < 0 ? head.state : state[parent];
+    step(state[i].data(), &head.k[std::size_t(i) * dim_k], &head.v[std::size_t(i) * dim_v], head.g[i], head.beta[i],
+         dim_k, dim_v, &out.u[std::size_t(i) * dim_v]);
+
+    double* o = &out.o[std::size_t(i) * dim_v];
+    for (int r = 0; r < dim_k; ++r) {
+      const double q = head.q[std::size_t(i) * dim_k + r];
+      for (int c = 0; c < dim_v; ++c) o[c] += q * state[i][std::size_t(r) * dim_v + c];
+    }
+    out.l[i] = clamp_log_gate(head.g[i]) + (parent < 0 ? 0.0 : out.l[parent]);  // reported only
+  }
+  return out;
+}
+
+}  // namespace canopy::reference
