@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "check.hpp"
+#include "element.hpp"
 #include "message.hpp"
 
 namespace canopy {
@@ -17,10 +18,6 @@ std::string accepted(unsigned dtypes) {
     out += dtype_name(d);
   }
   return out;
-}
-
-std::size_t bytes_of(int dtype) {
-  return dtype == CANOPY_BF16 || dtype == CANOPY_F16 ? 2 : dtype == CANOPY_I64 ? 8 : 4;
 }
 
 // Largest offset of a view, -1 if it does not fit 2^60 elements.
@@ -41,8 +38,9 @@ Error check_tensor(const Tensor& tensor, const TensorRule& rule, int layers) {
     return Error::invalid(text(name, ".dtype = ", dtype_name(tensor.dtype), ": expected ", accepted(rule.dtypes),
                                " for ", rule.shape, "; convert it first"));
   }
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % bytes_of(tensor.dtype) != 0) {
-    return Error::invalid(text(name, ".data: expected an address that is a multiple of its ", bytes_of(tensor.dtype),
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % element_bytes(tensor.dtype) != 0) {
+    return Error::invalid(text(name, ".data: expected an address that is a multiple of its ",
+                               element_bytes(tensor.dtype),
                                "-byte elements, got one that is not; check the pointer arithmetic"));
   }
   // Axes with their strides, the layer axis first when there is one.
