@@ -34,6 +34,13 @@ void add_family_options(CLI::App& command, FamilySpec& family);
 // --l2norm, --ragged, --keys, --key-cosine, --gates, --betas, --state-scale: a ProblemSpec.
 void add_problem_options(CLI::App& command, host::ProblemSpec& spec);
 
+// The problem of a command that takes either a file or the options of add_problem_options: read or made. An error when
+// both or neither were given.
+Result<host::HostProblem> load_problem(const CLI::App& command, const std::string& path, const host::ProblemSpec& spec);
+
+// One JSON document to standard output.
+void print_json(const nlohmann::ordered_json& document);
+
 // A line of progress on a terminal, nothing in a pipe: "\r<label> 12/300 <rest>" at most ten times a second, from two
 // seconds after construction; cleared at the end.
 class Progress {

@@ -13,6 +13,16 @@ if(CANOPY_PROGRAM)
   add_executable(canopy_program ${cli_sources})
   set_target_properties(canopy_program PROPERTIES OUTPUT_NAME canopy)
   target_compile_options(canopy_program PRIVATE ${warnings})
+  # `canopy env` and the demo's default data folder; the commit is that of the last configure.
+  execute_process(COMMAND git -C ${PROJECT_SOURCE_DIR} describe --always --dirty --abbrev=12 --match=NoTag
+    OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_git)
+  if(no_git)
+    set(commit unknown)
+  endif()
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/env.cpp PROPERTIES COMPILE_DEFINITIONS
+    "CANOPY_GIT_COMMIT=\"${commit}\";CANOPY_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\"")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/demo.cpp PROPERTIES COMPILE_DEFINITIONS
+    CANOPY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(canopy_program PRIVATE canopy_host nlohmann_json::nlohmann_json fmt::fmt CLI11::CLI11)
   if(OpenMP_CXX_FOUND)
     target_link_libraries(canopy_program PRIVATE OpenMP::OpenMP_CXX)

@@ -1,0 +1,61 @@
+// canopy explain: which implementation would run, and why the others would not.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "parity.hpp"
+
+namespace canopy::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string file;
+  host::ProblemSpec spec;
+  bool json = false;
+};
+
+int run(const CLI::App& command, const Options& options) {
+  auto problem = load_problem(command, options.file, options.spec);
+  if (!problem) return fail(problem.error().message);
+  auto params = problem->verify();
+  if (!params) return fail(params.error().message);
+  const Problem& view = params->problem;
+  host::HostTensor o = host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
+  params->o = o.view();
+  if (const Error error = check(*params); !error.ok()) return fail(error.message);
+  const auto text = explain(*params);
+  if (!text) return fail(text.error().message);
+  if (!options.json) {
+    fmt::print("{}{}", *text, text->empty() || text->back() != '\n' ? "\n" : "");
+    return kGood;
+  }
+  const auto choice = choose(*params);
+  if (!choice) return fail(choice.error().message);
+  Json json{{"choice", choice->implementation->name}, {"because", choice->because}};
+  json["implementations"] = Json::array();
+  for (const auto& entry : verify_implementations()) {
+    std::string reason = entry.missing();
+    if (reason.empty()) reason = entry.refuses(*params);
+    Json item{{"name", entry.name}, {"description", entry.description}, {"accepts", reason.empty()}, {"reason", reason}};
+    if (reason.empty()) item["workspace_bytes"] = entry.workspace(*params);
+    json["implementations"].push_back(item);
+  }
+  json["text"] = *text;
+  print_json(json);
+  return kGood;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("explain", "Which implementation would run, and why the others would not");
+  auto options = std::make_shared<Options>();
+  command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or describe one with the options below");
+  command->add_flag("--json", options->json, "as JSON");
+  add_problem_options(*command, options->spec);
+  command->callback([command, options, &status] { status = run(*command, *options); });
+}
+
+}  // namespace canopy::cli

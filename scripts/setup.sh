@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test
+# Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
+set -euo pipefail
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+
+case "${1:-}" in
+  demo | test) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test" >&2; exit 2 ;;
+esac
+
+program() { command -v "$1" > /dev/null 2>&1; }
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
+header() { program g++ && printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | g++ -std=c++20 -E -x c++ - > /dev/null 2>&1; }
+library() { program g++ && echo 'int main() {}' | g++ -x c++ - -o /dev/null "-l$1" > /dev/null 2>&1; }
+
+missing=()
+need() { # PACKAGE PROBE ARGUMENT: by the probe, so that a compiler or library from elsewhere is left alone
+  "$2" "$3" || missing+=("$1")
+}
+
+# The compiler-rt and OpenMP runtime of a clang carry its major version in their names.
+clang_major() { clang -dumpversion | cut -d. -f1; }
+clang_links() { # FLAGS: whether a program with this runtime links
+  printf 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }\n%s\n' "$2" |
+    clang++ -x c++ - -o /dev/null $1 > /dev/null 2>&1
+}
+
+probe_demo() {
+  need g++ program g++
+  need cmake program cmake
+  need ninja-build program ninja
+  need ccache program ccache
+  need pkg-config program pkg-config
+  need libcli11-dev header CLI/CLI.hpp
+  need libfmt-dev header fmt/format.h
+  need nlohmann-json3-dev header nlohmann/json.hpp
+}
+
+probe_test() {
+  need libgtest-dev header gtest/gtest.h
+  need libbenchmark-dev header benchmark/benchmark.h
+  need librapidcheck-dev header rapidcheck.h
+  need liblapack-dev library lapack
+  need clang program clang++
+  need python3 program python3
+}
+
+# Second pass, when clang is there and tells its version.
+probe_clang() {
+  local n
+  n=$(clang_major)
+  clang_links -fsanitize=fuzzer,address '' || missing+=("libclang-rt-$n-dev")
+  clang_links '-fopenmp -fsanitize=thread' 'int main() {}' || missing+=("libomp-$n-dev")
+}
+
+run_as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+give_up() {
+  echo "setup: $1" >&2
+  echo "setup: missing: ${missing[*]}" >&2
+  echo "setup: remedy: $2" >&2
+  exit 2
+}
+
+updated=no
+install_missing() {
+  [ ${#missing[@]} -gt 0 ] || return 0
+  program apt-get || give_up "this is not Debian or Ubuntu (no apt-get)" \
+    "install the equivalents of these Debian packages with your package manager, then run make again"
+  [ "$(id -u)" = 0 ] || program sudo || give_up "neither root nor sudo" \
+    "as root: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+  echo "setup: installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if [ $updated = no ]; then
+    run_as_root apt-get update -qq > "$log" 2>&1 || { tail -5 "$log" >&2; rm -f "$log"
+      give_up "apt-get update failed (offline?)" "connect the machine or install the packages by hand"; }
+    updated=yes
+  fi
+  run_as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    > "$log" 2>&1 || { tail -15 "$log" >&2; rm -f "$log"
+      give_up "apt-get install failed" "see the messages above; apt-get install ${missing[*]}"; }
+  rm -f "$log"
+  missing=()
+}
+
+# Packages that make one check possible and are not worth failing for.
+install_optional() { # PACKAGE WHAT
+  installed "$1" && return 0
+  missing=("$1")
+  if program apt-get && { [ "$(id -u)" = 0 ] || program sudo; }; then
+    if [ $updated = no ]; then run_as_root apt-get update -qq > /dev/null 2>&1 || true; updated=yes; fi
+    if [ -n "$(apt-cache madison "$1" 2> /dev/null)" ]; then install_missing; return 0; fi
+  fi
+  echo "setup: no package $1 here: $2"
+  missing=()
+}
+
+probe_demo
+[ "$set_name" = test ] && probe_test
+install_missing
+# g++ itself may have been missing when the headers were looked for: look again, now it can tell.
+probe_demo
+[ "$set_name" = test ] && probe_test
+install_missing
+if [ "$set_name" = test ]; then
+  probe_clang
+  install_missing
+  program aarch64-linux-gnu-g++ || install_optional g++-aarch64-linux-gnu "the NEON kernels are not compiled"
+fi
