@@ -62,7 +62,7 @@ struct FamilySpec {
   std::string name = "best-first";  // one of family_names()
   int nodes = 64;
   int top_k = 4;           // balanced, best-first, specla
-  int depth = 8;           // limit of best-first; length of the spine of skewed, spine, specla (nodes - 1 if that is less)
+  int depth = 8;           // limit of best-first; spine of skewed, spine, specla (nodes - 1 if that is less)
   std::uint64_t seed = 0;  // random, best-first
 };
 std::span<const char* const> family_names();
