@@ -4,7 +4,8 @@ find_package(nlohmann_json 3.10 REQUIRED)  # tree files; header-only, not in the
 
 set(warnings -Wall -Wextra -Wno-unknown-pragmas)
 file(GLOB core_sources CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/src/*.cpp ${PROJECT_SOURCE_DIR}/src/tree/*.cpp ${PROJECT_SOURCE_DIR}/src/reference/*.cpp)
+  ${PROJECT_SOURCE_DIR}/src/*.cpp ${PROJECT_SOURCE_DIR}/src/tree/*.cpp ${PROJECT_SOURCE_DIR}/src/reference/*.cpp
+  ${PROJECT_SOURCE_DIR}/src/dispatch/*.cpp)
 # No contraction: the oracle and the seeded trees give the same bits on every platform.
 add_library(canopy_core OBJECT ${core_sources})
 target_compile_options(canopy_core PRIVATE ${warnings} -fno-exceptions -ffp-contract=off)

@@ -11,9 +11,10 @@ namespace {
 
 constexpr unsigned kF32 = 1u << CANOPY_F32, kFloats = kF32 | 1u << CANOPY_BF16 | 1u << CANOPY_F16;
 
-// Which activations a call reads.
+// Which activations a call reads. Commit by stash takes its decays from the gates where it has them (they are more
+// exact than differences of a stored l) and does without.
 struct Reads {
-  bool q, v_and_gates;
+  bool q, v, gates_needed;
 };
 
 Error missing(const char* name, const char* shape, const char* why) {
@@ -118,7 +119,7 @@ Error same_dtype(const char* name, const Tensor& tensor, const char* as, const T
                              ", the dtype of ", as, "; convert one of them"));
 }
 
-Error check_gates(const Problem& p, int layers) {
+Error check_gates(const Problem& p, int layers, bool needed) {
   const std::int64_t B = p.batch, T = p.nodes, HV = p.heads_v;
   const bool direct = p.g.data || p.beta.data, raw = p.a.data || p.b.data || p.a_log.data || p.dt_bias.data;
   if (direct && raw) {
@@ -126,7 +127,7 @@ Error check_gates(const Problem& p, int layers) {
         "gates: expected either g and beta, or a, b, a_log and dt_bias, got tensors of both forms; leave one form "
         "NULL");
   }
-  if (!direct && !raw && B > 0) {
+  if (!direct && !raw && needed && B > 0) {
     return Error::invalid(
         "gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV], got neither form");
   }
@@ -137,8 +138,8 @@ Error check_gates(const Problem& p, int layers) {
   };
   const Tensor* tensors[] = {&p.g, &p.beta, &p.a, &p.b, &p.a_log, &p.dt_bias};
   for (int i = 0; i < 6; ++i) {
-    const bool needed = B > 0 && (i < 2 ? direct : raw);
-    if (Error error = need(*tensors[i], rules[i], layers, needed); !error.ok()) return error;
+    const bool with_it = B > 0 && (i < 2 ? direct : raw);  // the tensors of a form come together
+    if (Error error = need(*tensors[i], rules[i], layers, with_it); !error.ok()) return error;
   }
   if (p.beta_doubled && direct) {
     return Error::invalid(
@@ -161,11 +162,11 @@ Error check_problem(const Problem& p, int layers, Reads reads, bool state_writte
   if (reads.q) {
     if (Error error = same_dtype("k", p.k, "q", p.q); !error.ok()) return error;
   }
-  if (reads.v_and_gates) {
+  if (reads.v) {
     if (Error error = need(p.v, v, layers, B > 0); !error.ok()) return error;
     if (Error error = same_dtype("v", p.v, "k", p.k); !error.ok()) return error;
-    if (Error error = check_gates(p, layers); !error.ok()) return error;
   }
+  if (Error error = check_gates(p, layers, reads.gates_needed); !error.ok()) return error;
   const bool vk = p.state_layout == CANOPY_STATE_VK;
   const TensorRule state{
       "state",      vk ? "[slots,HV,V,K]" : "[slots,HV,K,V]", {p.slots, HV, vk ? V : K, vk ? K : V}, 4, kFloats,
@@ -190,7 +191,7 @@ Error check_stash(const Problem& p, const Tensor& u, const Tensor& l, int layers
 
 Error check(const VerifyParams& params) {
   const Problem& p = params.problem;
-  if (Error error = check_problem(p, 1, {.q = true, .v_and_gates = true}, false); !error.ok()) return error;
+  if (Error error = check_problem(p, 1, {.q = true, .v = true, .gates_needed = true}, false); !error.ok()) return error;
   if (params.precision < CANOPY_PRECISION_DEFAULT || params.precision > CANOPY_PRECISION_FAST) {
     return Error::invalid(
         text("precision = ", params.precision, ": expected 0 (default) to 4 (fast), a canopy_precision"));
@@ -209,7 +210,7 @@ Error check(const CommitParams& params) {
   }
   if (params.layers < 1) return Error::invalid(text("layers = ", params.layers, ": expected 1 or more"));
   const bool stash = params.method == CANOPY_COMMIT_STASH;
-  const Reads reads{.q = false, .v_and_gates = !stash};
+  const Reads reads{.q = false, .v = !stash, .gates_needed = !stash};
   if (Error error = check_problem(p, params.layers, reads, true); !error.ok()) return error;
   if (stash) {
     if (p.batch > 0 && !params.stash_u.data) {

@@ -1,0 +1,83 @@
+// The dispatcher: the first row of the device's table whose conditions hold and whose implementation takes the params.
+#include "dispatch/dispatch.hpp"
+
+#include "dispatch/table.hpp"
+#include "message.hpp"
+
+namespace canopy {
+namespace dispatch {
+namespace {
+
+const char* device_name(int device) { return device == CANOPY_CPU ? "cpu" : "cuda"; }
+
+template <class Params>
+Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<Params>> all, const Params& params,
+                            int method) {
+  std::string refused;
+  int number = 0;
+  for (const Row& row : table.rows) {
+    ++number;
+    if (!holds(row, params.problem, method)) continue;
+    const Implementation<Params>* implementation = nullptr;
+    for (const auto& candidate : all) {
+      if (std::string_view(row.implementation) == candidate.name) implementation = &candidate;
+    }
+    const std::string why = implementation ? objection(*implementation, params) : "not part of this build";
+    if (!why.empty()) {
+      refused += text("; ", row.implementation, ": ", why);
+      continue;
+    }
+    return Choice<Params>{implementation, text("row ", number, " of the ", table.name, ": ", condition(row), " -> ",
+                                               row.implementation, refused)};
+  }
+  const char* device = device_name(params.problem.device);
+  if (refused.empty()) {
+    return Error::unsupported(text("device = ", params.problem.device, " (", device,
+                                   "): expected a device this build has "
+                                   "implementations for; copy the tensors to the host and use 0 (cpu)"));
+  }
+  return Error::unsupported(text("no implementation on ", device, " takes this problem", refused));
+}
+
+}  // namespace
+
+Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
+  return walk(verify_table(params.problem.device), verify_implementations(), params, -1);
+}
+
+Result<Choice<CommitParams>> pick(const CommitParams& params) {
+  return walk(commit_table(params.problem.device), commit_implementations(), params, params.method);
+}
+
+}  // namespace dispatch
+
+Result<Choice<VerifyParams>> choose(const VerifyParams& params) {
+  if (Error error = check(params); !error.ok()) return error;
+  return dispatch::pick(params);
+}
+
+Result<Choice<CommitParams>> choose(const CommitParams& params) {
+  if (Error error = check(params); !error.ok()) return error;
+  return dispatch::pick(params);
+}
+
+Result<std::string> explain(const VerifyParams& request) {
+  VerifyParams params = request;
+  if (!params.o.data) {  // asked before the outputs exist: a contiguous fp32 o, which nothing here reads or writes
+    const std::int64_t heads = params.problem.heads_v, width = params.problem.dim_v;
+    static float nowhere;
+    params.o = {&nowhere, CANOPY_F32, 0, {0, params.problem.nodes * heads * width, heads * width, width, 1}};
+  }
+  if (Error error = check(params); !error.ok()) return error;
+  const auto choice = dispatch::pick(params);
+  std::string out = choice ? text("runs ", choice->implementation->name, "\n  because ", choice->because, "\n")
+                           : text("runs nothing\n  because ", choice.error().message, "\n");
+  for (const auto& implementation : verify_implementations()) {
+    const std::string why = dispatch::objection(implementation, params);
+    out += text("  ", implementation.name, why.empty() ? ": can run it, " : ": refuses: ",
+                why.empty() ? std::string(implementation.description) : why, "\n");
+  }
+  return out;
+}
+
+}  // namespace canopy

@@ -1,0 +1,18 @@
+// Picks for params that check() already passed; the public choose() checks first.
+#pragma once
+
+#include "canopy/backend.hpp"
+
+namespace canopy::dispatch {
+
+Result<Choice<VerifyParams>> pick(const VerifyParams& params);
+Result<Choice<CommitParams>> pick(const CommitParams& params);
+
+// "" if `implementation` can run these params here, else why not: this machine's reason or its own.
+template <class Params>
+std::string objection(const Implementation<Params>& implementation, const Params& params) {
+  if (std::string why = implementation.missing(); !why.empty()) return "not on this machine: " + why;
+  return implementation.refuses(params);
+}
+
+}  // namespace canopy::dispatch
