@@ -1,5 +1,6 @@
 # Each target sets up the machine for itself (scripts/setup.sh installs only what is missing).
 BUILD := build
+SECONDS := 600
 MAKEFLAGS += --no-print-directory
 .PHONY: demo test build bench fuzz numerics format clean setup
 
@@ -8,8 +9,7 @@ demo: build
 
 build:
 	@scripts/setup.sh demo
-	@cmake -S . -B $(BUILD) -G Ninja -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF > $(BUILD).log || { cat $(BUILD).log; exit 1; }
-	@ninja -C $(BUILD)
+	@scripts/build.sh default $(BUILD) -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
 
 test:
 	@scripts/test.sh
@@ -19,7 +19,7 @@ bench: build
 
 fuzz:
 	@scripts/setup.sh test
-	@tests/fuzz/run.sh $(or $(SECONDS),600)
+	@tests/fuzz/run.sh $(SECONDS)
 
 numerics: build
 	@$(BUILD)/canopy study

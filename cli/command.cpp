@@ -14,9 +14,7 @@ namespace {
 
 constexpr const char* kGenerated = "Generated problem";  // the group that load_problem looks for
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // An option that takes one of the names of an enumeration.
 template <class Enum>
@@ -67,11 +65,19 @@ void add_family_options(CLI::App& command, FamilySpec& family) {
   for (const char* name : family_names()) names += (names.empty() ? "" : ", ") + std::string(name);
   command.add_option("--family", family.name, "tree family: " + names)->capture_default_str()->group(kGenerated);
   command.add_option("--nodes", family.nodes, "nodes T, 1 to " + std::to_string(kMaxNodes))
-      ->check(CLI::Range(1, kMaxNodes))->capture_default_str()->group(kGenerated);
+      ->check(CLI::Range(1, kMaxNodes))
+      ->capture_default_str()
+      ->group(kGenerated);
   command.add_option("--top-k", family.top_k, "children a node (balanced, best-first, specla)")
-      ->check(CLI::Range(1, kMaxNodes))->capture_default_str()->group(kGenerated);
-  command.add_option("--depth", family.depth, "depth limit of best-first; spine of skewed, spine, caterpillar; levels of specla")
-      ->check(CLI::Range(0, kMaxNodes))->capture_default_str()->group(kGenerated);
+      ->check(CLI::Range(1, kMaxNodes))
+      ->capture_default_str()
+      ->group(kGenerated);
+  command
+      .add_option("--depth", family.depth,
+                  "depth limit of best-first; spine of skewed, spine, caterpillar; levels of specla")
+      ->check(CLI::Range(0, kMaxNodes))
+      ->capture_default_str()
+      ->group(kGenerated);
   command.add_option("--seed", family.seed, "seed of everything random")->capture_default_str()->group(kGenerated);
 }
 
@@ -79,7 +85,10 @@ void add_problem_options(CLI::App& command, host::ProblemSpec& spec) {
   using host::Betas, host::Gates, host::Keys;
   add_family_options(command, spec.family);
   const auto number = [&](const char* flag, int& value, int least, int most, const char* description) {
-    command.add_option(flag, value, description)->check(CLI::Range(least, most))->capture_default_str()->group(kGenerated);
+    command.add_option(flag, value, description)
+        ->check(CLI::Range(least, most))
+        ->capture_default_str()
+        ->group(kGenerated);
   };
   number("--batch", spec.batch, 1, 1 << 16, "sequences B");
   number("--heads", spec.heads_k, 1, 1 << 12, "key heads H");
@@ -90,7 +99,8 @@ void add_problem_options(CLI::App& command, host::ProblemSpec& spec) {
   add_choice(command, "--input", spec.input, dtypes, "type of q, k, v");
   add_choice(command, "--state", spec.state, dtypes, "type of the state");
   add_choice(command, "--layout", spec.layout,
-             std::map<std::string, canopy_state_layout>{{"vk", CANOPY_STATE_VK}, {"kv", CANOPY_STATE_KV}}, "state layout");
+             std::map<std::string, canopy_state_layout>{{"vk", CANOPY_STATE_VK}, {"kv", CANOPY_STATE_KV}},
+             "state layout");
   const auto flag = [&](const char* name, bool& value, const char* description) {
     command.add_flag(name, value, description)->group(kGenerated);
   };
@@ -99,26 +109,44 @@ void add_problem_options(CLI::App& command, host::ProblemSpec& spec) {
   flag("--ragged", spec.ragged, "each sequence its own node count");
   flag("--slots", spec.slots, "a shuffled state pool with a padding row");
   add_choice(command, "--keys", spec.keys,
-             std::map<std::string, Keys>{{"random", Keys::random}, {"equal", Keys::equal}, {"similar", Keys::similar},
-                                         {"alternating", Keys::alternating}, {"opposite", Keys::opposite},
-                                         {"zero", Keys::zero}, {"tiny", Keys::tiny}}, "how the keys relate");
+             std::map<std::string, Keys>{{"random", Keys::random},
+                                         {"equal", Keys::equal},
+                                         {"similar", Keys::similar},
+                                         {"alternating", Keys::alternating},
+                                         {"opposite", Keys::opposite},
+                                         {"zero", Keys::zero},
+                                         {"tiny", Keys::tiny}},
+             "how the keys relate");
   command.add_option("--key-cosine", spec.key_cosine, "cosine of --keys similar")
-      ->check(CLI::Range(0.0, 1.0))->capture_default_str()->group(kGenerated);
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(kGenerated);
   add_choice(command, "--gates", spec.gates,
-             std::map<std::string, Gates>{{"natural", Gates::natural}, {"zero", Gates::zero},
-                                          {"all-strong", Gates::all_strong}, {"root-strong", Gates::root_strong},
-                                          {"root-912", Gates::root_912}, {"eighth", Gates::eighth},
-                                          {"half-half", Gates::half_half}, {"inf-root", Gates::inf_root},
-                                          {"inf-middle", Gates::inf_middle}, {"inf-leaf", Gates::inf_leaf},
-                                          {"tiny", Gates::tiny}, {"positive", Gates::positive}}, "log gates");
+             std::map<std::string, Gates>{{"natural", Gates::natural},
+                                          {"zero", Gates::zero},
+                                          {"all-strong", Gates::all_strong},
+                                          {"root-strong", Gates::root_strong},
+                                          {"root-912", Gates::root_912},
+                                          {"eighth", Gates::eighth},
+                                          {"half-half", Gates::half_half},
+                                          {"inf-root", Gates::inf_root},
+                                          {"inf-middle", Gates::inf_middle},
+                                          {"inf-leaf", Gates::inf_leaf},
+                                          {"tiny", Gates::tiny},
+                                          {"positive", Gates::positive}},
+             "log gates");
   add_choice(command, "--betas", spec.betas,
-             std::map<std::string, Betas>{{"natural", Betas::natural}, {"zero", Betas::zero}, {"one", Betas::one},
-                                          {"mixed", Betas::mixed}}, "betas");
+             std::map<std::string, Betas>{
+                 {"natural", Betas::natural}, {"zero", Betas::zero}, {"one", Betas::one}, {"mixed", Betas::mixed}},
+             "betas");
   command.add_option("--state-scale", spec.state_scale, "factor on the state S0")
-      ->check(CLI::Range(0.0, 1e30))->capture_default_str()->group(kGenerated);
+      ->check(CLI::Range(0.0, 1e30))
+      ->capture_default_str()
+      ->group(kGenerated);
 }
 
-Result<host::HostProblem> load_problem(const CLI::App& command, const std::string& path, const host::ProblemSpec& spec) {
+Result<host::HostProblem> load_problem(const CLI::App& command, const std::string& path,
+                                       const host::ProblemSpec& spec) {
   const CLI::Option* given = nullptr;
   for (const CLI::Option* option : command.get_options())
     if (option->get_group() == kGenerated && option->count() > 0) given = option;
@@ -127,8 +155,10 @@ Result<host::HostProblem> load_problem(const CLI::App& command, const std::strin
                                       given->get_name(), path));
   if (!path.empty()) return host::read_problem(path);
   if (!given)
-    return Error::invalid(fmt::format("no problem: expected a .safetensors file or a shape to make one from, as in "
-                                      "'canopy {} --family best-first --nodes 64'", command.get_name()));
+    return Error::invalid(
+        fmt::format("no problem: expected a .safetensors file or a shape to make one from, as in "
+                    "'canopy {} --family best-first --nodes 64'",
+                    command.get_name()));
   host::ProblemSpec seeded = spec;
   seeded.seed = spec.family.seed;
   return host::make_problem(seeded);

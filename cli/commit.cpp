@@ -32,8 +32,10 @@ Result<std::vector<std::int32_t>> parse_leaves(const std::string& text, const Or
     const std::size_t comma = std::min(text.find(',', at), text.size());
     const std::string part = text.substr(at, comma - at);
     int value = 0, used = 0;
-    if (std::sscanf(part.c_str(), "%d%n", &value, &used) != 1 || used != static_cast<int>(part.size()) || part.size() > 9)
-      return Error::invalid(fmt::format("--leaf: expected node numbers divided by commas, got '{}' in '{}'", part, text));
+    if (std::sscanf(part.c_str(), "%d%n", &value, &used) != 1 || used != static_cast<int>(part.size()) ||
+        part.size() > 9)
+      return Error::invalid(
+          fmt::format("--leaf: expected node numbers divided by commas, got '{}' in '{}'", part, text));
     leaves.push_back(value);
     at = comma + 1;
   }
@@ -44,8 +46,10 @@ Result<std::vector<std::int32_t>> parse_leaves(const std::string& text, const Or
                                       batch, leaves.size()));
   for (std::size_t b = 0; b < batch; ++b)
     if (leaves[b] >= oracle.live[b] && oracle.live[b] > 0)
-      return Error::invalid(fmt::format("--leaf: sequence {} has {} nodes: expected 0 to {} (or a negative number to skip "
-                                        "the sequence), got {}", b, oracle.live[b], oracle.live[b] - 1, leaves[b]));
+      return Error::invalid(
+          fmt::format("--leaf: sequence {} has {} nodes: expected 0 to {} (or a negative number to skip "
+                      "the sequence), got {}",
+                      b, oracle.live[b], oracle.live[b] - 1, leaves[b]));
   return leaves;
 }
 
@@ -57,7 +61,8 @@ std::vector<canopy_commit_method> methods_of(const std::string& name) {
 }
 
 Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, const Oracle& oracle,
-                            const std::vector<std::int32_t>& leaves, canopy_commit_method method, const Options& options) {
+                            const std::vector<std::int32_t>& leaves, canopy_commit_method method,
+                            const Options& options) {
   host::VerifyRun stash;
   std::string verified_by;
   if (method == CANOPY_COMMIT_STASH) {
@@ -86,13 +91,14 @@ Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, con
 }
 
 void print_outcomes(const std::vector<Outcome>& outcomes) {
-  fmt::print("{:<8} {:<20} {:>10} {:>10} {:>10} {:>10} {:>11}  {}\n", "method", "implementation", "relative", "tolerance",
-             "max abs", "time", "workspace", "verdict");
+  fmt::print("{:<8} {:<20} {:>10} {:>10} {:>10} {:>10} {:>11}  {}\n", "method", "implementation", "relative",
+             "tolerance", "max abs", "time", "workspace", "verdict");
   for (const Outcome& outcome : outcomes) {
     const auto& deviation = outcome.check.check.deviation;
     fmt::print("{:<8} {:<20} {:>10.1e} {:>10.1e} {:>10.1e} {:>7.2f} ms {:>11}  {}{}\n", name_of(outcome.method),
-               outcome.implementation->name, deviation.relative, outcome.check.check.relative_tolerance, deviation.max_abs,
-               outcome.run.seconds * 1e3, bytes_text(outcome.run.workspace_bytes), outcome.check.passed() ? "ok" : "FAILED",
+               outcome.implementation->name, deviation.relative, outcome.check.check.relative_tolerance,
+               deviation.max_abs, outcome.run.seconds * 1e3, bytes_text(outcome.run.workspace_bytes),
+               outcome.check.passed() ? "ok" : "FAILED",
                outcome.check.untouched ? "" : " (a slot that was not accepted changed)");
   }
 }
@@ -147,8 +153,9 @@ int run(const CLI::App& command, const Options& options) {
   }
   if (!options.out.empty()) {
     std::map<std::string, host::HostTensor> tensors{{"state", std::move(outcomes.front().run.state)}};
-    const std::string text = host::format_safetensors(
-        tensors, {{"state_layout", problem->layout == CANOPY_STATE_VK ? "vk" : "kv"}, {"method", name_of(outcomes.front().method)}});
+    const std::string text =
+        host::format_safetensors(tensors, {{"state_layout", problem->layout == CANOPY_STATE_VK ? "vk" : "kv"},
+                                           {"method", name_of(outcomes.front().method)}});
     if (const Error error = host::write_file(options.out, text); !error.ok()) return fail(error.message);
   }
   return passed ? kGood : kCheckFailed;
@@ -159,12 +166,18 @@ int run(const CLI::App& command, const Options& options) {
 void add_commit_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("commit", "Write the accepted node's state into the pool and check it");
   auto options = std::make_shared<Options>();
-  command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or make one with the options below");
-  command->add_option("--leaf", options->leaf, "accepted node: one for all sequences or one each, 7,-1,3; negative skips")->required();
-  command->add_option("--method", options->method, "how the path's pseudo-values are had; stash runs a verification first")
-      ->check(CLI::IsMember({"resolve", "stash", "replay", "all"}))->capture_default_str();
+  command->add_option("problem", options->file,
+                      "a .safetensors file (docs/api.md); or make one with the options below");
+  command
+      ->add_option("--leaf", options->leaf, "accepted node: one for all sequences or one each, 7,-1,3; negative skips")
+      ->required();
+  command
+      ->add_option("--method", options->method, "how the path's pseudo-values are had; stash runs a verification first")
+      ->check(CLI::IsMember({"resolve", "stash", "replay", "all"}))
+      ->capture_default_str();
   command->add_option("--impl", options->implementation, "an implementation (default: the dispatcher's choice)");
-  command->add_option("--out", options->out, "write the whole state pool, in its type and layout (--method all: by resolve)");
+  command->add_option("--out", options->out,
+                      "write the whole state pool, in its type and layout (--method all: by resolve)");
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

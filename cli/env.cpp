@@ -1,4 +1,5 @@
-// canopy env: what this machine and this build are. It asks nothing of the rest, so that it works when the rest does not.
+// canopy env: what this machine and this build are. It asks nothing of the rest, so that it works when the rest does
+// not.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/utsname.h>
@@ -70,8 +71,11 @@ template <class Registry>
 void add_registry(Json& list, const char* kind, Registry registry) {
   for (const auto& implementation : registry) {
     const std::string missing = implementation.missing ? implementation.missing() : "";
-    list.push_back(Json{{"kind", kind}, {"name", implementation.name}, {"description", implementation.description},
-                        {"usable", missing.empty()}, {"missing", missing}});
+    list.push_back(Json{{"kind", kind},
+                        {"name", implementation.name},
+                        {"description", implementation.description},
+                        {"usable", missing.empty()},
+                        {"missing", missing}});
   }
 }
 

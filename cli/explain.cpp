@@ -22,7 +22,8 @@ int run(const CLI::App& command, const Options& options) {
   auto params = problem->verify();
   if (!params) return fail(params.error().message);
   const Problem& view = params->problem;
-  host::HostTensor o = host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
+  host::HostTensor o =
+      host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
   params->o = o.view();
   if (const Error error = check(*params); !error.ok()) return fail(error.message);
   const auto text = explain(*params);
@@ -38,7 +39,8 @@ int run(const CLI::App& command, const Options& options) {
   for (const auto& entry : verify_implementations()) {
     std::string reason = entry.missing();
     if (reason.empty()) reason = entry.refuses(*params);
-    Json item{{"name", entry.name}, {"description", entry.description}, {"accepts", reason.empty()}, {"reason", reason}};
+    Json item{
+        {"name", entry.name}, {"description", entry.description}, {"accepts", reason.empty()}, {"reason", reason}};
     if (reason.empty()) item["workspace_bytes"] = entry.workspace(*params);
     json["implementations"].push_back(item);
   }
@@ -52,7 +54,8 @@ int run(const CLI::App& command, const Options& options) {
 void add_explain_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("explain", "Which implementation would run, and why the others would not");
   auto options = std::make_shared<Options>();
-  command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or describe one with the options below");
+  command->add_option("problem", options->file,
+                      "a .safetensors file (docs/api.md); or describe one with the options below");
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

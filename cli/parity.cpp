@@ -12,9 +12,7 @@
 namespace canopy::cli {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Check judge(const std::vector<double>& reference, const std::vector<float>& values, canopy_dtype dtype,
             double relative_tolerance, double absolute_tolerance) {
@@ -128,8 +126,10 @@ Result<std::vector<const Implementation<Params>*>> select(const Params& params, 
   if (chosen.empty()) return Error::unsupported("--impl all: every implementation refuses; see 'canopy explain'");
   return chosen;
 }
-template Result<std::vector<const VerifyImplementation*>> select(const VerifyParams&, const std::string&, std::vector<Refusal>&);
-template Result<std::vector<const CommitImplementation*>> select(const CommitParams&, const std::string&, std::vector<Refusal>&);
+template Result<std::vector<const VerifyImplementation*>> select(const VerifyParams&, const std::string&,
+                                                                 std::vector<Refusal>&);
+template Result<std::vector<const CommitImplementation*>> select(const CommitParams&, const std::string&,
+                                                                 std::vector<Refusal>&);
 
 CommitParams commit_params_of(const Problem& view, std::span<const std::int32_t> leaf, canopy_commit_method method,
                               host::VerifyRun* stash) {
@@ -145,7 +145,8 @@ CommitParams commit_params_of(const Problem& view, std::span<const std::int32_t>
   return params;
 }
 
-Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& given, const CommitImplementation& implementation) {
+Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& given,
+                             const CommitImplementation& implementation) {
   CommitRun run;
   run.state = problem.tensors.at("state");
   CommitParams params = given;
@@ -154,7 +155,8 @@ Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& giv
   if (!bytes) return bytes.error();
   run.workspace_bytes = *bytes;
   const std::size_t rounded = (*bytes + 63) / 64 * 64;
-  std::unique_ptr<void, void (*)(void*)> workspace(std::aligned_alloc(64, std::max<std::size_t>(rounded, 64)), std::free);
+  std::unique_ptr<void, void (*)(void*)> workspace(std::aligned_alloc(64, std::max<std::size_t>(rounded, 64)),
+                                                   std::free);
   if (!workspace) throw std::bad_alloc();
   const double start = now();
   const Error error = commit(params, implementation.name, workspace.get(), *bytes);
@@ -198,9 +200,9 @@ CommitCheck check_commit(host::HostProblem& problem, const Oracle& oracle, std::
 }
 
 double unit_roundoff(canopy_dtype dtype) {
-  if (dtype == CANOPY_BF16) return 0x1p-8;   // 8 significant bits, round to nearest
+  if (dtype == CANOPY_BF16) return 0x1p-8;  // 8 significant bits, round to nearest
   if (dtype == CANOPY_F16) return 0x1p-11;  // 11
-  return 0;  // fp32 rounding is part of the registry's tolerance
+  return 0;                                 // fp32 rounding is part of the registry's tolerance
 }
 
 const char* name_of(canopy_dtype dtype) {
@@ -239,7 +241,8 @@ nlohmann::ordered_json describe(const host::HostProblem& problem, const Problem&
   json["scale"] = problem.scale != 0 ? problem.scale : 1 / std::sqrt(static_cast<double>(view.dim_k));
   json["trees"] = Json::array();
   for (std::size_t b = 0; b < oracle.trees.size(); ++b)
-    json["trees"].push_back(Json{{"nodes", oracle.live[b]}, {"depth", oracle.live[b] ? oracle.trees[b].depth() : 0},
+    json["trees"].push_back(Json{{"nodes", oracle.live[b]},
+                                 {"depth", oracle.live[b] ? oracle.trees[b].depth() : 0},
                                  {"dense_blocks", dense_block_count(oracle.live[b])},
                                  {"compressed_blocks", oracle.live[b] ? compressed_block_count(oracle.trees[b]) : 0}});
   return json;

@@ -11,11 +11,11 @@ namespace canopy::cli {
 
 // E1 in fp64 over every live row of a problem.
 struct Oracle {
-  std::vector<Tree> trees;      // [B] a dead sequence has the one-node tree
-  std::vector<int> live;        // [B] live nodes; 0: padding or empty
-  std::vector<double> o, u;     // [B,T,HV,V] rows past `live` are 0
-  std::int64_t row = 0;         // HV*V
-  std::int64_t nodes = 0;       // T
+  std::vector<Tree> trees;   // [B] a dead sequence has the one-node tree
+  std::vector<int> live;     // [B] live nodes; 0: padding or empty
+  std::vector<double> o, u;  // [B,T,HV,V] rows past `live` are 0
+  std::int64_t row = 0;      // HV*V
+  std::int64_t nodes = 0;    // T
   double seconds = 0;
 };
 // Trees and live rows alone, for callers that need no outputs. The params must have passed check().
@@ -50,9 +50,11 @@ struct CommitRun {
 // `stash` is nullptr for the methods that need none; `leaf` and it must outlive the params.
 CommitParams commit_params_of(const Problem& view, std::span<const std::int32_t> leaf, canopy_commit_method method,
                               host::VerifyRun* stash);
-Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& params, const CommitImplementation& implementation);
+Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& params,
+                             const CommitImplementation& implementation);
 
-// The committed pool against E1 along each path in fp64; `untouched`: every slot that was not to change has its old bits.
+// The committed pool against E1 along each path in fp64; `untouched`: every slot that was not to change has its old
+// bits.
 struct CommitCheck {
   Check check;
   bool untouched = true;

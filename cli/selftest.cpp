@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "parity.hpp"
 
@@ -42,8 +43,10 @@ class Table {
       entry.worst = error;
       entry.tolerance = check.relative_tolerance;
     }
-    if (!passed) fail(entry, fmt::format("{}: relative {:.2e} (tolerance {:.0e}), max abs {:.2e} (tolerance {:.0e}){}", label, error,
-                                         check.relative_tolerance, check.deviation.max_abs, check.absolute_tolerance, note));
+    if (!passed)
+      fail(entry,
+           fmt::format("{}: relative {:.2e} (tolerance {:.0e}), max abs {:.2e} (tolerance {:.0e}){}", label, error,
+                       check.relative_tolerance, check.deviation.max_abs, check.absolute_tolerance, note));
   }
   void fail(Line& entry, const std::string& what) {
     if (entry.failed++ == 0) entry.first_failure = what;
@@ -72,7 +75,8 @@ std::vector<Case> tree_cases() {
 
 std::vector<Case> input_cases() {
   std::vector<Case> cases;
-  const std::pair<const char*, int> shapes[] = {{"chain", 17}, {"chain", 65}, {"best-first", 128}, {"random", 200}, {"chain", 256}};
+  const std::pair<const char*, int> shapes[] = {
+      {"chain", 17}, {"chain", 65}, {"best-first", 128}, {"random", 200}, {"chain", 256}};
   for (const auto& [family, nodes] : shapes) {
     const auto add = [&, family = family, nodes = nodes](const char* group, int number, auto change) {
       ProblemSpec spec = base(family, nodes);
@@ -92,7 +96,8 @@ std::vector<Case> input_cases() {
       add("gates", gates, [&](ProblemSpec& spec) { spec.gates = static_cast<Gates>(gates); });
     for (int betas = 0; betas <= static_cast<int>(Betas::mixed); ++betas)
       add("betas", betas, [&](ProblemSpec& spec) { spec.betas = static_cast<Betas>(betas); });
-    for (const double scale : {1e4, 1e-4}) add("state scale", scale > 1, [&](ProblemSpec& spec) { spec.state_scale = scale; });
+    for (const double scale : {1e4, 1e-4})
+      add("state scale", scale > 1, [&](ProblemSpec& spec) { spec.state_scale = scale; });
   }
   return cases;
 }
@@ -116,13 +121,28 @@ std::vector<Case> form_cases() {
   add("forms", "raw gates", [](ProblemSpec& spec) { spec.raw_gates = true; });
   add("forms", "L2 norm", [](ProblemSpec& spec) { spec.l2norm = true; });
   add("forms", "raw gates and L2 norm", [](ProblemSpec& spec) { spec.raw_gates = spec.l2norm = true; });
-  add("forms", "ragged batch", [](ProblemSpec& spec) { spec.batch = 5; spec.ragged = true; });
-  add("forms", "slots", [](ProblemSpec& spec) { spec.batch = 5; spec.slots = true; });
-  add("forms", "ragged batch in slots", [](ProblemSpec& spec) { spec.batch = 6; spec.ragged = spec.slots = true; });
+  add("forms", "ragged batch", [](ProblemSpec& spec) {
+    spec.batch = 5;
+    spec.ragged = true;
+  });
+  add("forms", "slots", [](ProblemSpec& spec) {
+    spec.batch = 5;
+    spec.slots = true;
+  });
+  add("forms", "ragged batch in slots", [](ProblemSpec& spec) {
+    spec.batch = 6;
+    spec.ragged = spec.slots = true;
+  });
   for (const int ratio : {1, 3, 4, 8})
-    add("forms", fmt::format("HV/H = {}", ratio), [&](ProblemSpec& spec) { spec.heads_k = 2; spec.heads_v = 2 * ratio; });
+    add("forms", fmt::format("HV/H = {}", ratio), [&](ProblemSpec& spec) {
+      spec.heads_k = 2;
+      spec.heads_v = 2 * ratio;
+    });
   for (const auto& [k, v] : {std::pair{128, 128}, {8, 256}, {256, 8}, {24, 40}})
-    add("forms", fmt::format("K {} V {}", k, v), [&, k = k, v = v](ProblemSpec& spec) { spec.dim_k = k; spec.dim_v = v; });
+    add("forms", fmt::format("K {} V {}", k, v), [&, k = k, v = v](ProblemSpec& spec) {
+      spec.dim_k = k;
+      spec.dim_v = v;
+    });
   return cases;
 }
 
@@ -131,19 +151,23 @@ std::vector<std::int32_t> deepest(const Oracle& oracle) {
   std::vector<std::int32_t> leaves;
   for (std::size_t b = 0; b < oracle.live.size(); ++b) {
     const auto depths = oracle.trees[b].depths();
-    leaves.push_back(oracle.live[b] == 0 ? -1 : static_cast<std::int32_t>(std::max_element(depths.begin(), depths.end()) - depths.begin()));
+    leaves.push_back(oracle.live[b] == 0
+                         ? -1
+                         : static_cast<std::int32_t>(std::max_element(depths.begin(), depths.end()) - depths.begin()));
   }
   return leaves;
 }
 
-Error run_commits(Table& table, const Case& item, host::HostProblem& problem, const Oracle& oracle, host::VerifyRun& stash) {
+Error run_commits(Table& table, const Case& item, host::HostProblem& problem, const Oracle& oracle,
+                  host::VerifyRun& stash) {
   const auto view = problem.problem();
   if (!view) return view.error();
   const auto leaves = deepest(oracle);
   for (const CommitImplementation& implementation : commit_implementations()) {
     if (!std::string(implementation.missing()).empty()) continue;
     for (const canopy_commit_method method : {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY}) {
-      const CommitParams params = commit_params_of(*view, leaves, method, method == CANOPY_COMMIT_STASH ? &stash : nullptr);
+      const CommitParams params =
+          commit_params_of(*view, leaves, method, method == CANOPY_COMMIT_STASH ? &stash : nullptr);
       if (!implementation.refuses(params).empty()) continue;
       Line& line = table.line("commit", implementation.name, item.group);
       auto run = run_commit(problem, params, implementation);
@@ -183,9 +207,12 @@ Error run_case(Table& table, const Case& item) {
       table.fail(line, fmt::format("{}: {}", item.label, run.error().message));
       continue;
     }
-    const Check out = check_rows(*oracle, oracle->o, run->o, implementation.relative_tolerance, implementation.absolute_tolerance);
-    const Check u = check_rows(*oracle, oracle->u, run->u, implementation.relative_tolerance, implementation.absolute_tolerance);
-    table.add(line, item.label, out, out.passed && u.passed, u.passed ? "" : fmt::format(", stash U relative {:.2e}", u.deviation.relative));
+    const Check out =
+        check_rows(*oracle, oracle->o, run->o, implementation.relative_tolerance, implementation.absolute_tolerance);
+    const Check u =
+        check_rows(*oracle, oracle->u, run->u, implementation.relative_tolerance, implementation.absolute_tolerance);
+    table.add(line, item.label, out, out.passed && u.passed,
+              u.passed ? "" : fmt::format(", stash U relative {:.2e}", u.deviation.relative));
     if (choice && choice->implementation == &implementation) stash = std::move(*run);
   }
   if (stash.u.shape.empty()) return Error::invalid(item.label + ": the dispatcher's implementation did not run");
@@ -227,20 +254,28 @@ Error run_poison(Table& table, const std::string& family, int nodes, int node, f
 }
 
 void print_table(const Table& table) {
-  fmt::print("{:<7} {:<22} {:<16} {:>5}  {:>9} {:>9}  {}\n", "", "implementation", "cases", "", "worst", "tolerance", "verdict");
+  fmt::print("{:<7} {:<22} {:<16} {:>5}  {:>9} {:>9}  {}\n", "", "implementation", "cases", "", "worst", "tolerance",
+             "verdict");
   for (const Line& line : table.lines) {
     const bool exact = line.tolerance == 0;
     fmt::print("{:<7} {:<22} {:<16} {:>5}  {:>9} {:>9}  {}{}\n", line.kind, line.name, line.group, line.cases,
-               exact ? "same bits" : fmt::format("{:.1e}", line.worst), exact ? "" : fmt::format("{:.1e}", line.tolerance),
+               exact ? "same bits" : fmt::format("{:.1e}", line.worst),
+               exact ? "" : fmt::format("{:.1e}", line.tolerance),
                line.failed ? fmt::format("{} FAILED: {}", line.failed, line.first_failure) : "ok",
                line.refused ? fmt::format(" ({} refused)", line.refused) : "");
   }
 }
 
 Json to_json(const Line& line) {
-  return Json{{"kind", line.kind},           {"name", line.name},         {"group", line.group},
-              {"cases", line.cases},         {"refused", line.refused},   {"failed", line.failed},
-              {"worst_relative", line.worst}, {"tolerance", line.tolerance}, {"first_failure", line.first_failure}};
+  return Json{{"kind", line.kind},
+              {"name", line.name},
+              {"group", line.group},
+              {"cases", line.cases},
+              {"refused", line.refused},
+              {"failed", line.failed},
+              {"worst_relative", line.worst},
+              {"tolerance", line.tolerance},
+              {"first_failure", line.first_failure}};
 }
 
 }  // namespace
@@ -258,13 +293,15 @@ int self_test(bool json) {
     }
   }
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30f})
-    for (const auto& [family, nodes, node] : {std::tuple{"best-first", 128, 5}, {"random", 200, 30}, {"chain", 65, 40}, {"star", 33, 9}})
+    for (const auto& [family, nodes, node] :
+         {std::tuple{"best-first", 128, 5}, {"random", 200, 30}, {"chain", 65, 40}, {"star", 33, 9}})
       if (const Error error = run_poison(table, family, nodes, node, poison); !error.ok()) return fail(error.message);
 
   std::stable_sort(table.lines.begin(), table.lines.end(), [](const Line& a, const Line& b) {
     return std::tie(b.kind, a.name) < std::tie(a.kind, b.name);  // verify before commit
   });
-  const bool passed = std::none_of(table.lines.begin(), table.lines.end(), [](const Line& line) { return line.failed > 0; });
+  const bool passed =
+      std::none_of(table.lines.begin(), table.lines.end(), [](const Line& line) { return line.failed > 0; });
   const bool empty = table.lines.empty();
   if (json) {
     Json document{{"lines", Json::array()}, {"passed", passed && !empty}};

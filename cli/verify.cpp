@@ -56,12 +56,15 @@ Json to_json(const Outcome& outcome, bool stash) {
             {"relative", deviation.relative},
             {"max_abs", deviation.max_abs},
             {"finite", deviation.finite},
-            {"tolerance", Json{{"relative", outcome.check.relative_tolerance}, {"max_abs", outcome.check.absolute_tolerance}}},
+            {"tolerance",
+             Json{{"relative", outcome.check.relative_tolerance}, {"max_abs", outcome.check.absolute_tolerance}}},
             {"passed", outcome.passed()},
             {"milliseconds", median(outcome.seconds) * 1e3},
             {"workspace_bytes", outcome.run.workspace_bytes}};
-  if (stash) json["stash"] = Json{{"relative", outcome.stash.deviation.relative}, {"max_abs", outcome.stash.deviation.max_abs},
-                                  {"passed", outcome.stash.passed}};
+  if (stash)
+    json["stash"] = Json{{"relative", outcome.stash.deviation.relative},
+                         {"max_abs", outcome.stash.deviation.max_abs},
+                         {"passed", outcome.stash.passed}};
   return json;
 }
 
@@ -72,7 +75,8 @@ void print_table(const std::vector<Outcome>& outcomes, const std::vector<Refusal
     fmt::print("{:<22} {:>10.1e} {:>10.1e} {:>10.1e} {:>7.2f} ms {:>11}  {}{}\n", outcome.implementation->name,
                outcome.check.deviation.relative, outcome.check.relative_tolerance, outcome.check.deviation.max_abs,
                median(outcome.seconds) * 1e3, bytes_text(outcome.run.workspace_bytes),
-               outcome.passed() ? "ok" : "FAILED", outcome.check.deviation.finite ? "" : " (NaN or Inf where none belongs)");
+               outcome.passed() ? "ok" : "FAILED",
+               outcome.check.deviation.finite ? "" : " (NaN or Inf where none belongs)");
     if (stash) fmt::print("{:<22} {:>10.1e}\n", "  stash U", outcome.stash.deviation.relative);
   }
   for (const Refusal& refusal : refused) fmt::print("{:<22} refused: {}\n", refusal.name, refusal.reason);
@@ -83,12 +87,15 @@ int run(const CLI::App& command, const Options& options) {
     for (const CLI::Option* option : command.get_options())
       if (const std::string name = option->get_name();
           option->count() > 0 && name != "--self-test" && name != "--json" && name != "--threads")
-        return fail(fmt::format("{}: the self-test makes its own problems; expected at most --threads and --json with it", name));
+        return fail(fmt::format(
+            "{}: the self-test makes its own problems; expected at most --threads and --json with it", name));
     return self_test(options.json);
   }
   auto problem = load_problem(command, options.file, options.spec);
   if (!problem) return fail(problem.error().message);
-  const canopy_dtype output = options.output_dtype == "bf16" ? CANOPY_BF16 : options.output_dtype == "f16" ? CANOPY_F16 : CANOPY_F32;
+  const canopy_dtype output = options.output_dtype == "bf16"  ? CANOPY_BF16
+                              : options.output_dtype == "f16" ? CANOPY_F16
+                                                              : CANOPY_F32;
   auto params = problem->verify();
   if (!params) return fail(params.error().message);
   const Problem view = params->problem;
@@ -126,13 +133,15 @@ int run(const CLI::App& command, const Options& options) {
       progress.step(++done, implementation.name);
     }
 
-  const bool passed = std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.passed(); });
+  const bool passed =
+      std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.passed(); });
   if (options.json) {
     Json json{{"problem", describe(*problem, view, *oracle)}, {"oracle_seconds", oracle->seconds}};
     json["implementations"] = Json::array();
     for (const Outcome& outcome : outcomes) json["implementations"].push_back(to_json(outcome, options.stash));
     json["refused"] = Json::array();
-    for (const Refusal& refusal : refused) json["refused"].push_back(Json{{"name", refusal.name}, {"reason", refusal.reason}});
+    for (const Refusal& refusal : refused)
+      json["refused"].push_back(Json{{"name", refusal.name}, {"reason", refusal.reason}});
     json["passed"] = passed;
     print_json(json);
   } else {
@@ -146,7 +155,8 @@ int run(const CLI::App& command, const Options& options) {
       return choice && outcome.implementation == choice->implementation;
     });
     if (chosen == outcomes.end()) chosen = outcomes.begin();
-    if (const Error error = write_outputs(options.out, *chosen, *oracle, options.stash); !error.ok()) return fail(error.message);
+    if (const Error error = write_outputs(options.out, *chosen, *oracle, options.stash); !error.ok())
+      return fail(error.message);
   }
   return passed ? kGood : kCheckFailed;
 }
@@ -154,15 +164,21 @@ int run(const CLI::App& command, const Options& options) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("verify", "Run a problem and check every node's output against the fp64 oracle");
+  CLI::App* command =
+      app.add_subcommand("verify", "Run a problem and check every node's output against the fp64 oracle");
   auto options = std::make_shared<Options>();
-  command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or make one with the options below");
-  command->add_option("--impl", options->implementation, "an implementation, or all (default: the dispatcher's choice)");
+  command->add_option("problem", options->file,
+                      "a .safetensors file (docs/api.md); or make one with the options below");
+  command->add_option("--impl", options->implementation,
+                      "an implementation, or all (default: the dispatcher's choice)");
   command->add_option("--out", options->out, "write o, rows past a count as zeros, to this .safetensors file");
   command->add_flag("--stash", options->stash, "check the stash too; with --out write U and l");
   command->add_option("--o-dtype", options->output_dtype, "type of o; adds its rounding to the tolerance")
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}))->capture_default_str();
-  command->add_option("--repeat", options->repeat, "runs; the time is their median")->check(CLI::Range(1, 100000))->capture_default_str();
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  command->add_option("--repeat", options->repeat, "runs; the time is their median")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "OpenMP threads")->check(CLI::Range(1, 1024));
   command->add_option("--save", options->save, "write the problem to this .safetensors file");
   command->add_flag("--self-test", options->self_test, "every implementation over families and hostile inputs");

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# make test: set-up, every test, sanitizers, a short fuzzing. Ends with "N passed, N failed": tests and sections together.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C.UTF-8 CTEST_OUTPUT_ON_FAILURE=1
+jobs=$(nproc)
+started=$SECONDS
+passed=0 failed=0 failures=()
+
+# SECTION COMMAND...: runs it under a heading; what ctest counts in its output is added up.
+section() {
+  local name=$1 log from=$SECONDS status tests broken
+  shift
+  log=$(mktemp)
+  printf '\n== %s [%d s]\n' "$name" $((SECONDS - started))
+  "$@" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  # "98% tests passed, 1 tests failed out of 40"
+  read -r broken tests < <(sed -n 's/.*tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log" | awk '{b += $1; t += $2} END {print b + 0, t + 0}')
+  passed=$((passed + tests - broken))
+  failed=$((failed + broken))
+  if [ "$status" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$name"); fi
+  printf '== %s: %s in %d s\n' "$name" "$([ "$status" = 0 ] && echo ok || echo FAILED)" $((SECONDS - from))
+  rm -f "$log"
+  return "$status"
+}
+
+run_tests() { ctest --test-dir "$1" --parallel "$jobs" --no-tests=error "${@:2}"; }
+
+build_release() { scripts/build.sh default build -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
+# The heavy tables are for the release build; under the sanitizers the unit tests reach the same code.
+asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit && UBSAN_OPTIONS=print_stacktrace=1 run_tests build-asan; }
+tsan() { scripts/build.sh tsan build-tsan && run_tests build-tsan; }
+fuzz() { tests/fuzz/run.sh 20; }
+neon() {
+  command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
+  aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -fno-exceptions -DCANOPY_ISA=baseline -Iinclude -Isrc \
+    -c src/cpu/kernels.cpp -o build/kernels-aarch64.o
+}
+
+if section "set-up" scripts/setup.sh test && section "build" build_release; then
+  section "tests" run_tests build
+  section "self-test" build/canopy verify --self-test
+  section "NEON kernels compile" neon
+  section "AddressSanitizer, UndefinedBehaviorSanitizer" asan
+  section "ThreadSanitizer" tsan
+  section "fuzzing" fuzz
+fi
+
+echo
+[ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[@]}"
+echo "total $((SECONDS - started)) s"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
