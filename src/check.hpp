@@ -9,6 +9,9 @@ namespace canopy {
 Error check_rows(const Problem& problem);
 Error check_rows(const CommitParams& params);
 
+// A contiguous f32 `o` that is never read or written: for questions asked before the outputs exist.
+Tensor stand_in_output(const Problem& problem);
+
 // One tensor against its documented shape. `extent` are the axes after the layer axis, `count` of them.
 struct TensorRule {
   const char* name;

@@ -1,6 +1,7 @@
 // The dispatcher: the first row of the device's table whose conditions hold and whose implementation takes the params.
 #include "dispatch/dispatch.hpp"
 
+#include "check.hpp"
 #include "dispatch/table.hpp"
 #include "message.hpp"
 
@@ -63,11 +64,7 @@ Result<Choice<CommitParams>> choose(const CommitParams& params) {
 
 Result<std::string> explain(const VerifyParams& request) {
   VerifyParams params = request;
-  if (!params.o.data) {  // asked before the outputs exist: a contiguous fp32 o, which nothing here reads or writes
-    const std::int64_t heads = params.problem.heads_v, width = params.problem.dim_v;
-    static float nowhere;
-    params.o = {&nowhere, CANOPY_F32, 0, {0, params.problem.nodes * heads * width, heads * width, width, 1}};
-  }
+  if (!params.o.data) params.o = stand_in_output(params.problem);
   if (Error error = check(params); !error.ok()) return error;
   const auto choice = dispatch::pick(params);
   std::string out = choice ? text("runs ", choice->implementation->name, "\n  because ", choice->because, "\n")

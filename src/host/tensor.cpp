@@ -31,7 +31,7 @@ Error match(const HostProblem& problem, const char* name, std::initializer_list<
   for (const Axis& axis : axes) {
     if (same && *axis.extent >= 0 && *axis.extent != shape[i]) same = false;
     expected += (expected.empty() ? "[" : ", ") + std::string(axis.letter);
-    if (*axis.extent >= 0) expected += "=" + std::to_string(*axis.extent);
+    if (*axis.extent >= 0) expected += text("=", *axis.extent);
     ++i;
   }
   if (!same)
