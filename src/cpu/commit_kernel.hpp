@@ -63,7 +63,7 @@ inline void load_path(const CommitParams& params, const CommitRow& row, const st
     for (int j = 0; j < m; j += W) store(s.gates.decay + j, exp(load(s.gates.decay + j)));  // alpha, not exp(l)
     return;
   }
-  s.gates.finish(m);
+  s.gates.finish(0, m, -1);
   const auto decays_to = [&](int i, float* out) {  // exp(l_i - l_j) for all j
     const float hi = s.gates.hi[i], lo = s.gates.lo[i];
     for (int j = 0; j < m; j += W) store(out + j, exp((hi - load(s.gates.hi + j)) + (lo - load(s.gates.lo + j))));
@@ -121,29 +121,9 @@ inline void advance_tile(const CommitParams& params, const CommitRow& row, const
     return;
   }
   path_u(params, row, path, m, column, s);
-  const float decay = s.gates.decay[m - 1];
-  constexpr int kRows = 4;  // of the state at a time
-  for (int kk = 0; kk < dim_k; kk += kRows) {
-    Vec state[kRows][NR];
-    CANOPY_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      CANOPY_UNROLL
-      for (int n = 0; n < NR; ++n) state[i][n] = decay * load(s.tile + (kk + i) * NV + n * W);
-    }
-    for (int j = 0; j < m; ++j) {
-      CANOPY_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        const Vec factor = splat(s.gamma[j] * s.keys[j * kRow + kk + i]);
-        CANOPY_UNROLL
-        for (int n = 0; n < NR; ++n) state[i][n] += factor * load(s.solved + j * NV + n * W);  // E8
-      }
-    }
-    CANOPY_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      CANOPY_UNROLL
-      for (int n = 0; n < NR; ++n) store(s.result + (kk + i) * NV + n * W, state[i][n]);
-    }
-  }
+  advance_state(
+      s.tile, s.result, dim_k, s.gates.decay[m - 1], m, s.gamma, [&](int j) { return s.keys + j * kRow; },
+      [&](int j) { return s.solved + j * NV; });
 }
 
 // One path from the source slot to `slot`. A tile of S0 is in scratch before anything of it is overwritten, so the two

@@ -78,7 +78,7 @@ inline void write_outputs(const VerifyParams& params, int b, int node, int hv, c
 struct GateRows {
   float* hi;     // [T]
   float* lo;     // [T]
-  float* decay;  // [T] exp(l)
+  float* decay;  // [T] the log gate while reading, then exp(l)
   float* beta;   // [T]
 
   void take(Arena& arena, int rows) {
@@ -95,8 +95,10 @@ struct GateRows {
     hi[r] = l.hi;
     lo[r] = l.lo;
   }
-  void finish(int rows) const {
-    for (int r = 0; r < rows; r += W) store(decay + r, exp(load(hi + r) + load(lo + r)));
+  // decay of rows first .. end - 1 from the state of row `base` (-1: from S0).
+  void finish(int first, int end, int base) const {
+    const float base_hi = base < 0 ? 0.0f : hi[base], base_lo = base < 0 ? 0.0f : lo[base];
+    for (int r = first; r < end; r += W) store(decay + r, exp((load(hi + r) - base_hi) + (load(lo + r) - base_lo)));
   }
 };
 

@@ -224,4 +224,35 @@ inline void product(const float* a, int rows, const float* b, std::int64_t b_row
   if (n < vectors) product_columns<1>(a, rows, b + n * W, b_row, depth, c + n * W, c_row);
 }
 
+// out = decay in + sum over j of gamma[j] key(j) u(j)^T, on one tile (E8); in and out may be equal.
+template <class Key, class Pseudo>
+inline void advance_state(const float* in, float* out, int dim_k, float decay, int length, const float* gamma, Key key,
+                          Pseudo u) {
+  constexpr int kRows = MR > 6 ? 8 : 4;  // rows of the state at a time; K is a multiple of 8
+  for (int kk = 0; kk < dim_k; kk += kRows) {
+    Vec state[kRows][NR];
+    CANOPY_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      CANOPY_UNROLL
+      for (int n = 0; n < NR; ++n) state[i][n] = decay * load(in + (kk + i) * NV + n * W);
+    }
+    for (int j = 0; j < length; ++j) {
+      const float* k = key(j) + kk;
+      Vec right[NR];
+      CANOPY_UNROLL
+      for (int n = 0; n < NR; ++n) right[n] = gamma[j] * load(u(j) + n * W);
+      CANOPY_UNROLL
+      for (int i = 0; i < kRows; ++i) {
+        CANOPY_UNROLL
+        for (int n = 0; n < NR; ++n) state[i][n] += k[i] * right[n];
+      }
+    }
+    CANOPY_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      CANOPY_UNROLL
+      for (int n = 0; n < NR; ++n) store(out + (kk + i) * NV + n * W, state[i][n]);
+    }
+  }
+}
+
 }  // namespace canopy::cpu::CANOPY_ISA
