@@ -33,6 +33,7 @@ foreach(name IN LISTS OpenMP_CXX_LIB_NAMES)
 endforeach()
 string(APPEND static_libraries " -lm")
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" prefix_from_pc "${prefix_from_pc}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/canopy.pc.in ${PROJECT_BINARY_DIR}/canopy.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/canopy.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)
 

@@ -23,6 +23,15 @@ endforeach()
 if(TARGET program_test AND TARGET canopy_program)
   add_dependencies(program_test canopy_program)  # it runs the built program
 endif()
+# The C interface from C; only the final link knows C++.
+add_executable(c_interface ${PROJECT_SOURCE_DIR}/tests/unit/c_interface.c)
+target_compile_options(c_interface PRIVATE ${warnings} -Wpedantic)
+target_link_libraries(c_interface PRIVATE canopy_static m)
+set_target_properties(c_interface PROPERTIES LINKER_LANGUAGE CXX)
+add_test(NAME c_interface COMMAND c_interface)
+set_tests_properties(c_interface PROPERTIES LABELS unit)
+
+include(tests/unit/headers.cmake)
 if(EXISTS ${PROJECT_SOURCE_DIR}/tests/install/CMakeLists.txt)
   include(${PROJECT_SOURCE_DIR}/tests/install/tests.cmake OPTIONAL)
 endif()

@@ -1,0 +1,10 @@
+# Every public header compiles alone, without warnings, and canopy.h also in C11.
+set(strict -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I${PROJECT_SOURCE_DIR}/include)
+file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/canopy/*)
+foreach(header IN LISTS public_headers)
+  string(REPLACE "/" "_" name ${header})
+  add_test(NAME header_${name} COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 ${strict} -x c++ -include ${header} /dev/null)
+  set_tests_properties(header_${name} PROPERTIES LABELS unit)
+endforeach()
+add_test(NAME header_in_c11 COMMAND ${CMAKE_C_COMPILER} -std=c11 ${strict} -x c -include canopy/canopy.h /dev/null)
+set_tests_properties(header_in_c11 PROPERTIES LABELS unit)
