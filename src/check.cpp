@@ -191,8 +191,11 @@ Error check_stash(const Problem& p, const Tensor& u, const Tensor& l, int layers
 
 Tensor stand_in_output(const Problem& p) {
   static float nowhere;
-  const std::int64_t row = std::int64_t{p.heads_v} * p.dim_v;
-  return {&nowhere, CANOPY_F32, 0, {0, p.nodes * row, row, p.dim_v, 1}};
+  // Unsigned: the extents are not checked yet and may be anything.
+  const std::uint64_t width = static_cast<std::uint64_t>(p.dim_v), row = width * static_cast<std::uint64_t>(p.heads_v);
+  const std::uint64_t sequence = row * static_cast<std::uint64_t>(p.nodes);
+  return {
+      &nowhere, CANOPY_F32, 0, {0, static_cast<std::int64_t>(sequence), static_cast<std::int64_t>(row), p.dim_v, 1}};
 }
 
 Error check(const VerifyParams& params) {

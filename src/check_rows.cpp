@@ -16,7 +16,7 @@ Error bad_slot(const char* name, const Problem& problem, std::int64_t slot, int 
 Error bad_tree(const Problem& problem, int b, int node) {
   if (problem.trees.parents) {
     const std::int32_t parent = problem.trees.parents[b * problem.trees.row_stride + node];
-    const char* why = parent < 0 ? "a second root (only node 0 has no parent)" : "a parent must precede its child";
+    const char* why = parent < 0 ? "a second root, only node 0 has none" : "a parent must precede its child";
     return Error::invalid(text("trees.parents[b=", b, "][", node, "] = ", parent, ": ", why,
                                " (expected 0 <= parent < ", node, "); renumber the nodes parents first"));
   }
