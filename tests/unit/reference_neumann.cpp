@@ -44,6 +44,18 @@ TEST(ReferenceNeumann, UnrelatedKeysAreSafeOnEveryShape) {
   }
 }
 
+// What lets the study read every depth off one long chain: the first nodes of it are the shorter chain, to the bit.
+TEST(ReferenceNeumann, TheFirstNodesOfALongChainAreTheShortChain) {
+  const Tree longer = test::chain_of(96), shorter = test::chain_of(37);
+  const Head<double> whole = remembering_head(longer, 0.99);
+  Head<double> part = whole;
+  part.tree = &shorter;
+  for (const Solver solver : kSolvers) {
+    const Output<float> a = closed_form(convert<float>(whole), solver), b = closed_form(convert<float>(part), solver);
+    for (int e = 0; e < 37 * whole.dim_v; ++e) ASSERT_EQ(a.o[e], b.o[e]) << name_of(solver) << " element " << e;
+  }
+}
+
 // A chain of 64 equal keys that forgets nothing: nothing of the answer is left, even fp64 keeps no more than a digit
 // or two, while substitution does not notice.
 TEST(ReferenceNeumann, DeepEqualKeysDestroyThem) {
