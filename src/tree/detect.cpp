@@ -13,9 +13,12 @@ using json::Value;
 bool all(const std::vector<Value>& values, Kind kind) {
   return std::all_of(values.begin(), values.end(), [&](Value value) { return value.is(kind); });
 }
-bool starts_minus_one(const std::vector<Value>& row) {
-  return !row.empty() && row[0].is(Kind::integer) && row[0].number() == -1;
+bool is_minus_one(Value value) { return value.is(Kind::integer) && value.number() == -1; }
+bool holds_minus_one(Value value) {
+  const std::vector<Value> items = value.is(Kind::array) ? value.items() : std::vector<Value>{};
+  return std::any_of(items.begin(), items.end(), is_minus_one);
 }
+bool starts_minus_one(const std::vector<Value>& row) { return !row.empty() && is_minus_one(row[0]); }
 
 Error ambiguous(const char* what, const char* first, const char* second) {
   return Error::invalid(
@@ -40,6 +43,12 @@ Result<TreeFormat> detect_rows(const std::vector<Value>& outer) {
 
   // Every finite tree has a leaf, and only the successors form writes a leaf as an empty list.
   if (any([](const auto& row) { return row.empty(); })) return TreeFormat::successors;
+  // -1 for "no link" or "no parent" stands in no other form. The rows of a retrieve pair may be nested, one a tree.
+  const bool pair = rows.size() == 2 && any([](const auto& row) {
+                      return row[0].is(Kind::array) ? std::any_of(row.begin(), row.end(), holds_minus_one)
+                                                    : std::any_of(row.begin(), row.end(), is_minus_one);
+                    });
+  if (pair && rows[0][0].is(Kind::array)) return TreeFormat::retrieve;
   if (any([](const auto& row) { return row[0].is(Kind::array) || row[0].is(Kind::boolean); })) return TreeFormat::mask;
   if (every(starts_minus_one)) {
     if (rows.size() == 2 && rows[0].size() == 1 && rows[1].size() == 1) {
@@ -47,10 +56,7 @@ Result<TreeFormat> detect_rows(const std::vector<Value>& outer) {
     }
     return TreeFormat::parents;
   }
-  const auto has_none = [](const auto& row) {
-    return std::any_of(row.begin(), row.end(), [](Value v) { return v.is(Kind::integer) && v.number() == -1; });
-  };
-  if (rows.size() == 2 && any(has_none)) return TreeFormat::retrieve;
+  if (pair) return TreeFormat::retrieve;
 
   // A path of length T >= 2 needs its prefix, so T paths of length T are never choices: a square is a matrix.
   const bool square = every([&](const auto& row) { return row.size() == rows.size(); });

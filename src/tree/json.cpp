@@ -33,21 +33,27 @@ class Builder {
 
   template <class Exception>
   bool parse_error(std::size_t position, const std::string& last_token, const Exception& exception) {
-    // The library's message ends with what it expected; its quotation of the text may be megabytes long.
-    const std::string what = exception.what();
-    const std::size_t expected = what.rfind("; expected ");
+    // what(): "[ID] parse error at ..: syntax error while parsing CONTEXT - REASON; last read: 'TOKEN'; expected WHAT",
+    // the last two parts not always. TOKEN is input, megabytes of it perhaps: it is cut out before anything is read.
+    std::string what = exception.what();
+    constexpr std::string_view before_token = "; last read: '", context = "while parsing ", wanted = "; expected ";
+    const std::size_t token = what.find(before_token);
+    if (token != what.npos) what.erase(token, before_token.size() + last_token.size() + 1);
     const std::size_t offset = position == 0 ? 0 : position - 1;
-    std::string reason;
-    if (what.find("out_of_range") != std::string::npos) {
-      reason = "expected a number of at most 64 bits";
-    } else if (expected != std::string::npos) {
-      reason = "expected " + what.substr(expected + std::string_view("; expected ").size());
-    } else {
-      reason = "expected JSON";
+    const std::size_t start = what.find(context), dash = what.find(" - ", start), expected = what.rfind(wanted);
+    std::string reason = "JSON";
+    if (what.find("out_of_range") != what.npos) {
+      reason = "a number of at most 64 bits";
+    } else if (expected != what.npos) {
+      reason = what.substr(expected + wanted.size());
+    } else if (dash != what.npos) {
+      reason = canopy::text("a JSON ", what.substr(start + context.size(), dash - start - context.size()), " (",
+                            what.substr(dash + 3), ")");
     }
-    const bool at_end = offset >= source_.size();
-    error_ = Error::invalid(canopy::text(line_and_column(source_, offset), ": ", reason, ", found ",
-                                         at_end ? "the end of the text" : quote(last_token)));
+    // The token of an invalid literal or string starts anywhere before its error.
+    const bool whole_token = token == what.npos && offset < source_.size();
+    error_ = Error::invalid(canopy::text(line_and_column(source_, offset), ": expected ", reason, ", found ",
+                                         whole_token ? quote(last_token) : found_at(source_, offset)));
     return false;
   }
 
