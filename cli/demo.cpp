@@ -3,16 +3,13 @@
 
 #include <fmt/core.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 
-#include "parity.hpp"
+#include "timing.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -21,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string trees = CANOPY_SOURCE_DIR "/data/trees";
-  int repeat = 7, threads = 0;
+  int rounds = 7, threads = 1;
   bool json = false;
 };
 
@@ -56,70 +53,67 @@ host::ProblemSpec layer_spec() {
   return spec;
 }
 
-Error measure_verify(DemoRow& row, host::HostProblem& problem, const Oracle& oracle, int repeat,
+Error measure_verify(DemoRow& row, host::HostProblem& problem, const Oracle& oracle, int rounds,
                      host::VerifyRun& stash) {
-  std::vector<double> seconds[kDemoVerifies];
-  for (int round = 0; round <= repeat; ++round)  // interleaved; the first round warms up and is checked
-    for (int i = 0; i < kDemoVerifies; ++i) {
-      const VerifyImplementation* implementation = find_verify(kDemoVerifyNames[i]);
-      if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoVerifyNames[i]));
-      auto run = host::run_verify(problem, *implementation, CANOPY_F32, round == 0 && i == kClosedForm);
-      if (!run)
-        return Error{run.error().status,
-                     fmt::format("{}: {}: {}", row.name, implementation->name, run.error().message)};
-      if (round > 0) {
-        seconds[i].push_back(run->seconds);
-        continue;
-      }
-      const Check check =
-          check_rows(oracle, oracle.o, run->o, implementation->relative_tolerance, implementation->absolute_tolerance);
-      row.verify_error[i] = check.deviation.relative;
-      row.passed = row.passed && check.passed;
-      if (i == kClosedForm) {
-        row.workspace_bytes = static_cast<double>(run->workspace_bytes);
-        stash = std::move(*run);
-      }
+  std::vector<TimedRun> timed;
+  for (int i = 0; i < kDemoVerifies; ++i) {
+    const VerifyImplementation* implementation = find_verify(kDemoVerifyNames[i]);
+    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoVerifyNames[i]));
+    auto run = host::run_verify(problem, *implementation, CANOPY_F32, i == kClosedForm);
+    if (!run) return run.error();
+    const Check check =
+        check_rows(oracle, oracle.o, run->o, implementation->relative_tolerance, implementation->absolute_tolerance);
+    row.verify_error[i] = check.deviation.relative;
+    row.passed = row.passed && check.passed;
+    if (i == kClosedForm) {
+      row.workspace_bytes = static_cast<double>(run->workspace_bytes);
+      stash = std::move(*run);
     }
-  for (int i = 0; i < kDemoVerifies; ++i) row.verify_seconds[i] = median(seconds[i]);
+    auto repeated = TimedRun::verify(problem, *implementation, CANOPY_F32, false);
+    if (!repeated) return repeated.error();
+    timed.push_back(std::move(*repeated));
+  }
+  const auto medians = interleaved_medians(timed, rounds);
+  if (!medians) return medians.error();
+  std::copy(medians->begin(), medians->end(), row.verify_seconds);
   return {};
 }
 
-Error measure_commit(DemoRow& row, host::HostProblem& problem, const Oracle& oracle, int repeat,
+Error measure_commit(DemoRow& row, host::HostProblem& problem, const Oracle& oracle, int rounds,
                      host::VerifyRun& stash) {
   const auto view = problem.problem();
   if (!view) return view.error();
   const std::int32_t leaf[] = {row.leaf};
-  std::vector<double> seconds[kDemoCommits];
-  for (int round = 0; round <= repeat; ++round)
-    for (int i = 0; i < kDemoCommits; ++i) {
-      const CommitImplementation* implementation = find_commit(kDemoCommitNames[i]);
-      if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoCommitNames[i]));
-      constexpr canopy_commit_method methods[] = {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY};
-      const CommitParams params = commit_params_of(*view, leaf, methods[i], i == kStash ? &stash : nullptr);
-      auto run = run_commit(problem, params, *implementation);
-      if (!run)
-        return Error{run.error().status,
-                     fmt::format("{}: {}: {}", row.name, implementation->name, run.error().message)};
-      if (round > 0) {
-        seconds[i].push_back(run->seconds);
-        continue;
-      }
-      const CommitCheck check = check_commit(problem, oracle, leaf, run->state, implementation->relative_tolerance,
-                                             implementation->absolute_tolerance);
-      row.commit_error[i] = check.check.deviation.relative;
-      row.passed = row.passed && check.passed();
-    }
-  for (int i = 0; i < kDemoCommits; ++i) row.commit_seconds[i] = median(seconds[i]);
+  std::vector<TimedRun> timed;
+  for (int i = 0; i < kDemoCommits; ++i) {
+    const CommitImplementation* implementation = find_commit(kDemoCommitNames[i]);
+    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoCommitNames[i]));
+    constexpr canopy_commit_method methods[] = {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY};
+    const CommitParams params = commit_params_of(*view, leaf, methods[i], i == kStash ? &stash : nullptr);
+    auto run = run_commit(problem, params, *implementation);
+    if (!run) return run.error();
+    const CommitCheck check = check_commit(problem, oracle, leaf, run->state, implementation->relative_tolerance,
+                                           implementation->absolute_tolerance);
+    row.commit_error[i] = check.check.deviation.relative;
+    row.passed = row.passed && check.passed();
+    auto repeated = TimedRun::commit(problem, params, *implementation);
+    if (!repeated) return repeated.error();
+    timed.push_back(std::move(*repeated));
+  }
+  const auto medians = interleaved_medians(timed, rounds);
+  if (!medians) return medians.error();
+  std::copy(medians->begin(), medians->end(), row.commit_seconds);
   return {};
 }
 
-Error measure(DemoRow& row, int repeat) {
+Error measure(DemoRow& row, const Options& options) {
   host::ProblemSpec spec = layer_spec();
   spec.trees = {row.tree};
   auto problem = host::make_problem(spec);
   if (!problem) return problem.error();
   const auto oracle = run_oracle(*problem);
   if (!oracle) return oracle.error();
+  const ThreadCount threads(options.threads);  // the oracle had them all
   const auto depths = row.tree.depths();
   row.leaf = static_cast<int>(std::max_element(depths.begin(), depths.end()) - depths.begin());
   row.dense_blocks = dense_block_count(row.tree.size());
@@ -128,8 +122,8 @@ Error measure(DemoRow& row, int repeat) {
   row.snapshot_bytes = nodes * heads * spec.dim_k * spec.dim_v * sizeof(float);  // a state a node
   row.stash_bytes = nodes * heads * (spec.dim_v + 1) * sizeof(float);            // U and l
   host::VerifyRun stash;
-  if (Error error = measure_verify(row, *problem, *oracle, repeat, stash); !error.ok()) return error;
-  return measure_commit(row, *problem, *oracle, repeat, stash);
+  if (Error error = measure_verify(row, *problem, *oracle, options.rounds, stash); !error.ok()) return error;
+  return measure_commit(row, *problem, *oracle, options.rounds, stash);
 }
 
 Json to_json(const DemoRow& row) {
@@ -166,7 +160,8 @@ int run(const Options& options) {
     Progress progress("trees", static_cast<int>(rows->size()));
     int done = 0;
     for (DemoRow& row : *rows) {
-      if (const Error error = measure(row, options.repeat); !error.ok()) return fail(error.message);
+      if (const Error error = measure(row, options); !error.ok())
+        return fail(fmt::format("{}: {}", row.name, error.message));
       progress.step(++done, row.name);
     }
   }
@@ -190,17 +185,12 @@ void add_demo_command(CLI::App& app, int& status) {
       app.add_subcommand("demo", "Published draft trees through a Qwen3.5-9B layer: parity, time, memory");
   auto options = std::make_shared<Options>();
   command->add_option("--trees", options->trees, "folder of tree files")->capture_default_str();
-  command->add_option("--repeat", options->repeat, "timed rounds; the median counts")
+  command->add_option("--repeat", options->rounds, "timed rounds at least; the median counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "OpenMP threads")->check(CLI::Range(1, 1024));
+  command->add_option("--threads", options->threads, "OpenMP threads of what is timed")->check(CLI::Range(1, 1024));
   command->add_flag("--json", options->json, "as JSON");
-  command->callback([options, &status] {
-#ifdef _OPENMP
-    if (options->threads > 0) omp_set_num_threads(options->threads);
-#endif
-    status = run(*options);
-  });
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace canopy::cli

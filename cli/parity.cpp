@@ -6,8 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <set>
+
+#include "timing.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -154,13 +155,8 @@ Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& giv
   const auto bytes = commit_workspace(params, implementation.name);
   if (!bytes) return bytes.error();
   run.workspace_bytes = *bytes;
-  const std::size_t rounded = (*bytes + 63) / 64 * 64;
-  std::unique_ptr<void, void (*)(void*)> workspace(std::aligned_alloc(64, std::max<std::size_t>(rounded, 64)),
-                                                   std::free);
-  if (!workspace) throw std::bad_alloc();
-  const double start = now();
+  const Workspace workspace = make_workspace(*bytes);
   const Error error = commit(params, implementation.name, workspace.get(), *bytes);
-  run.seconds = now() - start;
   if (!error.ok()) return error;
   return run;
 }
@@ -213,11 +209,6 @@ const char* name_of(canopy_dtype dtype) {
 const char* name_of(canopy_commit_method method) {
   constexpr const char* names[] = {"resolve", "stash", "replay"};
   return names[method];
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 std::string bytes_text(double bytes) {

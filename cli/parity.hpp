@@ -45,7 +45,6 @@ Result<std::vector<const Implementation<Params>*>> select(const Params& params, 
 struct CommitRun {
   host::HostTensor state;  // the whole pool afterwards
   std::size_t workspace_bytes = 0;
-  double seconds = 0;
 };
 // `stash` is nullptr for the methods that need none; `leaf` and it must outlive the params.
 CommitParams commit_params_of(const Problem& view, std::span<const std::int32_t> leaf, canopy_commit_method method,
@@ -66,7 +65,6 @@ CommitCheck check_commit(host::HostProblem& problem, const Oracle& oracle, std::
 double unit_roundoff(canopy_dtype dtype);
 const char* name_of(canopy_dtype dtype);
 const char* name_of(canopy_commit_method method);
-double median(std::vector<double> values);
 std::string bytes_text(double bytes);  // "1.5 MiB"
 // Shapes, types and trees, for --json and for a person.
 nlohmann::ordered_json describe(const host::HostProblem& problem, const Problem& view, const Oracle& oracle);

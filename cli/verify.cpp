@@ -1,14 +1,11 @@
 // canopy verify: a problem through the implementations, each against the fp64 oracle.
 #include <fmt/core.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include <algorithm>
 #include <memory>
 
-#include "parity.hpp"
 #include "selftest.hpp"
+#include "timing.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -26,7 +23,7 @@ struct Outcome {
   const VerifyImplementation* implementation;
   host::VerifyRun run;
   Check check, stash;
-  std::vector<double> seconds;
+  double seconds = 0;
   bool passed() const { return check.passed && stash.passed; }
 };
 
@@ -59,7 +56,7 @@ Json to_json(const Outcome& outcome, bool stash) {
             {"tolerance",
              Json{{"relative", outcome.check.relative_tolerance}, {"max_abs", outcome.check.absolute_tolerance}}},
             {"passed", outcome.passed()},
-            {"milliseconds", median(outcome.seconds) * 1e3},
+            {"milliseconds", outcome.seconds * 1e3},
             {"workspace_bytes", outcome.run.workspace_bytes}};
   if (stash)
     json["stash"] = Json{{"relative", outcome.stash.deviation.relative},
@@ -74,8 +71,7 @@ void print_table(const std::vector<Outcome>& outcomes, const std::vector<Refusal
   for (const Outcome& outcome : outcomes) {
     fmt::print("{:<22} {:>10.1e} {:>10.1e} {:>10.1e} {:>7.2f} ms {:>11}  {}{}\n", outcome.implementation->name,
                outcome.check.deviation.relative, outcome.check.relative_tolerance, outcome.check.deviation.max_abs,
-               median(outcome.seconds) * 1e3, bytes_text(outcome.run.workspace_bytes),
-               outcome.passed() ? "ok" : "FAILED",
+               outcome.seconds * 1e3, bytes_text(outcome.run.workspace_bytes), outcome.passed() ? "ok" : "FAILED",
                outcome.check.deviation.finite ? "" : " (NaN or Inf where none belongs)");
     if (stash) fmt::print("{:<22} {:>10.1e}\n", "  stash U", outcome.stash.deviation.relative);
   }
@@ -111,27 +107,27 @@ int run(const CLI::App& command, const Options& options) {
   if (!oracle) return fail(oracle.error().message);
 
   std::vector<Outcome> outcomes;
-  Progress progress("verify", options.repeat * static_cast<int>(selected->size()));
-  int done = 0;
-  for (int repeat = 0; repeat < options.repeat; ++repeat)  // interleaved: a slow moment of the machine hits all alike
-    for (std::size_t i = 0; i < selected->size(); ++i) {
-      const VerifyImplementation& implementation = *(*selected)[i];
-      auto result = host::run_verify(*problem, implementation, output, options.stash);
-      if (!result) return fail(fmt::format("{}: {}", implementation.name, result.error().message));
-      const double seconds = result->seconds;
-      if (repeat == 0) {
-        Outcome outcome{&implementation, std::move(*result), {}, {}, {}};
-        outcome.check = check_rows(*oracle, oracle->o, outcome.run.o, implementation.relative_tolerance,
-                                   implementation.absolute_tolerance);
-        outcome.stash.passed = true;
-        if (options.stash)
-          outcome.stash = check_rows(*oracle, oracle->u, outcome.run.u, implementation.relative_tolerance,
-                                     implementation.absolute_tolerance);
-        outcomes.push_back(std::move(outcome));
-      }
-      outcomes[i].seconds.push_back(seconds);
-      progress.step(++done, implementation.name);
-    }
+  std::vector<TimedRun> timed;
+  Progress progress("verify", static_cast<int>(selected->size()));
+  for (const VerifyImplementation* implementation : *selected) {
+    auto run = host::run_verify(*problem, *implementation, output, options.stash);
+    if (!run) return fail(fmt::format("{}: {}", implementation->name, run.error().message));
+    auto repeated = TimedRun::verify(*problem, *implementation, output, options.stash);
+    if (!repeated) return fail(fmt::format("{}: {}", implementation->name, repeated.error().message));
+    timed.push_back(std::move(*repeated));
+    Outcome outcome{implementation, std::move(*run), {}, {}, 0};
+    outcome.check = check_rows(*oracle, oracle->o, outcome.run.o, implementation->relative_tolerance,
+                               implementation->absolute_tolerance);
+    outcome.stash.passed = true;
+    if (options.stash)
+      outcome.stash = check_rows(*oracle, oracle->u, outcome.run.u, implementation->relative_tolerance,
+                                 implementation->absolute_tolerance);
+    outcomes.push_back(std::move(outcome));
+    progress.step(static_cast<int>(outcomes.size()), implementation->name);
+  }
+  const auto medians = interleaved_medians(timed, options.repeat);
+  if (!medians) return fail(medians.error().message);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) outcomes[i].seconds = (*medians)[i];
 
   const bool passed =
       std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.passed(); });
@@ -176,7 +172,7 @@ void add_verify_command(CLI::App& app, int& status) {
   command->add_option("--o-dtype", options->output_dtype, "type of o; adds its rounding to the tolerance")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
-  command->add_option("--repeat", options->repeat, "runs; the time is their median")
+  command->add_option("--repeat", options->repeat, "timed runs at least; the median counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "OpenMP threads")->check(CLI::Range(1, 1024));
@@ -185,9 +181,7 @@ void add_verify_command(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] {
-#ifdef _OPENMP
-    if (options->threads > 0) omp_set_num_threads(options->threads);
-#endif
+    const ThreadCount threads(options->threads);
     status = run(*command, *options);
   });
 }
