@@ -213,7 +213,7 @@ int run(const CLI::App& command, Options options) {
       if (const Error error = add(*problem, label); !error.ok()) return fail(error.message);
     }
   } else {
-    auto problem = load_problem(command, options.file, options.spec);
+    auto problem = options.file.empty() ? host::make_problem(options.spec) : load_problem(command, options.file, options.spec);
     if (!problem) return fail(problem.error().message);
     const std::string label = options.file.empty() ? options.spec.family.name : options.file;
     if (const Error error = add(*problem, label); !error.ok()) return fail(error.message);
