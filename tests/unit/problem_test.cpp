@@ -174,8 +174,8 @@ const WrongVerify kWrongVerify[] = {
      "trees.parents[b=1][3] = 4: a parent must precede its child (expected 0 <= parent < 3); renumber the nodes "
      "parents first"},
     {"second_root", [](Sound& s) { s.parents()[2] = -1; },
-     "trees.parents[b=0][2] = -1: a second root (only node 0 has no parent) (expected 0 <= parent < 2); renumber the "
-     "nodes parents "
+     "trees.parents[b=0][2] = -1: a second root, only node 0 has none (expected 0 <= parent < 2); renumber the nodes "
+     "parents "
      "first"},
     {"count", [](Sound& s) { s.count[1] = 7, s.verify.problem.trees.count = s.count.data(); },
      "trees.count[b=1] = 7: expected 0 <= count <= nodes = 6"},

@@ -1,0 +1,198 @@
+// The registry and the dispatcher: every table row leads somewhere, the first usable one wins and says so, and what
+// cannot run is refused before anything is touched.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "dispatch/table.hpp"
+#include "host/host_problem.hpp"
+
+namespace canopy {
+namespace {
+
+host::HostProblem problem_of(int nodes, int batch = 1) {
+  host::ProblemSpec spec;
+  spec.batch = batch, spec.heads_k = 1, spec.heads_v = 2, spec.dim_k = 8, spec.dim_v = 8;
+  spec.family.name = "chain", spec.family.nodes = nodes;
+  auto made = host::make_problem(spec);
+  EXPECT_TRUE(made) << made.error().message;
+  return *std::move(made);
+}
+
+struct Call {
+  host::HostProblem owner;
+  host::HostTensor o;
+  VerifyParams params;
+  explicit Call(int nodes, int batch = 1) : owner(problem_of(nodes, batch)) {
+    params = *owner.verify();
+    o = host::HostTensor::make(CANOPY_F32, {batch, nodes, 2, 8});
+    params.o = o.view();
+  }
+};
+
+TEST(Registry, NamesAreUniqueAndFound) {
+  std::set<std::string> names;
+  for (const auto& implementation : verify_implementations()) {
+    EXPECT_TRUE(names.insert(implementation.name).second) << implementation.name;
+    EXPECT_EQ(find_verify(implementation.name), &implementation);
+    EXPECT_GT(implementation.relative_tolerance, 0);
+    EXPECT_GT(implementation.absolute_tolerance, 0);
+  }
+  for (const auto& implementation : commit_implementations()) {
+    EXPECT_TRUE(names.insert(implementation.name).second) << implementation.name;
+    EXPECT_EQ(find_commit(implementation.name), &implementation);
+  }
+  for (const char* name :
+       {"cpu_closed_form", "cpu_serial_resident", "cpu_serial_snapshot", "reference_serial", "reference_closed_form"}) {
+    EXPECT_NE(find_verify(name), nullptr) << name;
+  }
+  EXPECT_EQ(find_verify("no such name"), nullptr);
+  EXPECT_EQ(find_commit(""), nullptr);
+}
+
+TEST(Dispatch, EveryRowNamesARegisteredImplementation) {
+  for (const auto& row : dispatch::verify_table(CANOPY_CPU).rows)
+    EXPECT_NE(find_verify(row.implementation), nullptr) << row.implementation;
+  for (const auto& row : dispatch::commit_table(CANOPY_CPU).rows)
+    EXPECT_NE(find_commit(row.implementation), nullptr) << row.implementation;
+}
+
+TEST(Dispatch, FirstRowThatHoldsWins) {
+  const auto rows = dispatch::verify_table(CANOPY_CPU).rows;
+  for (const int nodes : {1, 2, 3, 4, 5, 16, 64, 256}) {
+    Call call(nodes);
+    const auto choice = choose(call.params);
+    ASSERT_TRUE(choice) << choice.error().message;
+    const auto first = std::find_if(rows.begin(), rows.end(),
+                                    [&](const auto& row) { return dispatch::holds(row, call.params.problem, -1); });
+    ASSERT_NE(first, rows.end());
+    EXPECT_STREQ(choice->implementation->name, first->implementation);
+    EXPECT_EQ(choice->because, "row " + std::to_string(first - rows.begin() + 1) + " of the cpu table: " +
+                                   dispatch::condition(*first) + " -> " + first->implementation);
+  }
+}
+
+TEST(Dispatch, ConditionsReadAsWords) {
+  EXPECT_EQ(dispatch::condition({}), "always");
+  EXPECT_EQ(dispatch::condition({.min_nodes = 4, .max_batch = 2}), "nodes >= 4 and batch <= 2");
+  EXPECT_EQ(dispatch::condition({.max_nodes = 3, .min_batch = 8, .method = CANOPY_COMMIT_STASH}),
+            "method stash and nodes <= 3 and batch >= 8");
+  Problem p = verify_params().problem;
+  p.nodes = 4, p.batch = 2;
+  EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_batch = 2, .max_batch = 2}, p, -1));
+  EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p, -1));
+  EXPECT_FALSE(dispatch::holds({.max_nodes = 3}, p, -1));
+  EXPECT_FALSE(dispatch::holds({.min_batch = 3}, p, -1));
+  EXPECT_FALSE(dispatch::holds({.max_batch = 1}, p, -1));
+  EXPECT_FALSE(dispatch::holds({.method = 1}, p, 2));
+}
+
+TEST(Dispatch, CommitGoesByMethod) {
+  Call call(5);
+  CommitParams params = commit_params();
+  params.problem = call.params.problem;
+  const std::int32_t leaf[] = {4};
+  params.leaf = leaf;
+  host::HostTensor u = host::HostTensor::make(CANOPY_F32, {1, 5, 2, 8}),
+                   l = host::HostTensor::make(CANOPY_F32, {1, 5, 2});
+  params.stash_u = u.view(), params.stash_l = l.view();
+  const char* names[] = {"cpu_commit_resolve", "cpu_commit_stash", "cpu_commit_replay"};
+  for (int method = 0; method < 3; ++method) {
+    params.method = method;
+    const auto choice = choose(params);
+    ASSERT_TRUE(choice) << choice.error().message;
+    EXPECT_STREQ(choice->implementation->name, names[method]);
+  }
+  const Error error = commit(params, "reference_resolve", nullptr, 0);  // method is replay
+  EXPECT_EQ(error.status, CANOPY_UNSUPPORTED);
+  EXPECT_EQ(error.message, "reference_resolve: method is replay: expected resolve");
+}
+
+TEST(Dispatch, RefusesWhatNothingHereCanRun) {
+  Call call(5);
+  call.params.problem.device = CANOPY_CUDA;
+  const auto choice = choose(call.params);
+  ASSERT_FALSE(choice);
+  EXPECT_EQ(choice.error().status, CANOPY_UNSUPPORTED);
+  EXPECT_EQ(choice.error().message,
+            "device = 1 (cuda): expected a device this build has implementations for; copy the tensors to the host and "
+            "use 0 (cpu)");
+  call.params.problem.device = CANOPY_CPU;
+  call.params.precision = CANOPY_PRECISION_HALF;
+  const auto half = choose(call.params);
+  ASSERT_FALSE(half);
+  EXPECT_EQ(half.error().status, CANOPY_UNSUPPORTED);
+  EXPECT_NE(half.error().message.find("no implementation on cpu takes this problem; cpu_closed_form: precision = 3"),
+            std::string::npos)
+      << half.error().message;
+  const Error error = verify(call.params, "reference_serial", nullptr, 0);
+  EXPECT_EQ(error.message,
+            "reference_serial: precision = 3: expected 0 (default) or 1 (fp32), the others are for tensor cores");
+}
+
+TEST(Explain, GivesTheChoiceAndEveryRefusal) {
+  Call call(64);
+  call.params.o.data = nullptr;  // asked before the outputs exist
+  const auto text = explain(call.params);
+  ASSERT_TRUE(text) << text.error().message;
+  Call with_output(64);
+  const auto choice = choose(with_output.params);
+  ASSERT_TRUE(choice);
+  const std::string head =
+      std::string("runs ") + choice->implementation->name + "\n  because " + choice->because + "\n";
+  EXPECT_EQ(text->substr(0, head.size()), head);
+  for (const auto& implementation : verify_implementations()) {
+    EXPECT_NE(text->find(std::string("  ") + implementation.name + ": can run it"), std::string::npos) << *text;
+  }
+  call.params.precision = CANOPY_PRECISION_FAST;
+  const auto refused = explain(call.params);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->rfind("runs nothing\n", 0), 0u) << *refused;
+  EXPECT_NE(refused->find("  reference_serial: refuses: precision = 4"), std::string::npos) << *refused;
+  call.params.problem.nodes = 0;
+  EXPECT_FALSE(explain(call.params));
+}
+
+TEST(Workspace, SizeAndAlignmentAreChecked) {
+  Call call(8);
+  const auto bytes = verify_workspace(call.params, "cpu_closed_form");
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  ASSERT_GT(*bytes, 64u);
+  void* memory = std::aligned_alloc(64, (*bytes + 128) / 64 * 64);
+  const std::string size = std::to_string(*bytes);
+  const Error none = verify(call.params, "cpu_closed_form", nullptr, 0);
+  EXPECT_EQ(none.status, CANOPY_WORKSPACE);
+  EXPECT_EQ(none.message, "workspace is NULL: expected " + size +
+                              " bytes for cpu_closed_form; ask the workspace query and pass that much");
+  const Error small = verify(call.params, "cpu_closed_form", memory, *bytes - 1);
+  EXPECT_EQ(small.status, CANOPY_WORKSPACE);
+  EXPECT_EQ(small.message, "workspace bytes = " + std::to_string(*bytes - 1) + ": expected at least " + size +
+                               " for cpu_closed_form; ask the workspace query with the same params");
+  const Error odd = verify(call.params, "cpu_closed_form", static_cast<char*>(memory) + 8, *bytes);
+  EXPECT_EQ(odd.status, CANOPY_WORKSPACE);
+  EXPECT_EQ(odd.message.rfind("workspace: expected an address that is a multiple of 64", 0), 0u);
+  EXPECT_TRUE(verify(call.params, "cpu_closed_form", memory, *bytes).ok());
+  std::free(memory);
+}
+
+TEST(Verify, AnEmptyBatchRunsNothing) {
+  VerifyParams params = verify_params();
+  Problem& p = params.problem;
+  p.nodes = 6, p.heads_k = 1, p.heads_v = 2, p.dim_k = 8, p.dim_v = 8;
+  for (const auto& implementation : verify_implementations()) {
+    const auto bytes = verify_workspace(params, implementation.name);
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    void* memory = std::aligned_alloc(64, (*bytes + 128) / 64 * 64);
+    EXPECT_EQ(verify(params, implementation.name, memory, *bytes).message, "");
+    std::free(memory);
+  }
+  EXPECT_EQ(verify(params, "nobody", nullptr, 0)
+                .message.rfind("implementation = \"nobody\": expected one of cpu_closed_form, ", 0),
+            0u);
+}
+
+}  // namespace
+}  // namespace canopy
