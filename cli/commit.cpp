@@ -148,6 +148,13 @@ int run(const CLI::App& command, const Options& options) {
     outcomes.push_back(std::move(*outcome));
   }
   const bool passed = std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.check.passed(); });
+  if (!options.out.empty()) {
+    std::map<std::string, host::HostTensor> tensors{{"state", std::move(outcomes.front().run.state)}};
+    const std::string text =
+        host::format_safetensors(tensors, {{"state_layout", problem->layout == CANOPY_STATE_VK ? "vk" : "kv"},
+                                           {"method", name_of(outcomes.front().method)}});
+    if (const Error error = host::write_file(options.out, text); !error.ok()) return fail(error.message);
+  }
   if (options.json) {
     Json json{{"problem", describe(*problem, view, *oracle)}, {"leaf", *leaves}};
     json["commits"] = Json::array();
@@ -157,13 +164,6 @@ int run(const CLI::App& command, const Options& options) {
   } else {
     fmt::print("{}\n\n", describe_line(*problem, view, *oracle));
     print_outcomes(outcomes);
-  }
-  if (!options.out.empty()) {
-    std::map<std::string, host::HostTensor> tensors{{"state", std::move(outcomes.front().run.state)}};
-    const std::string text =
-        host::format_safetensors(tensors, {{"state_layout", problem->layout == CANOPY_STATE_VK ? "vk" : "kv"},
-                                           {"method", name_of(outcomes.front().method)}});
-    if (const Error error = host::write_file(options.out, text); !error.ok()) return fail(error.message);
   }
   return passed ? kGood : kCheckFailed;
 }

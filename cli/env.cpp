@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "command.hpp"
+#include "cpu/kernels.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -89,6 +90,7 @@ void print_environment(const Json& env) {
   line("CPU", fmt::format("{}, {} cores usable", env["cpu"].get<std::string>(), env["cores"].get<int>()));
   line("memory", fmt::format("{:.1f} GiB", env["memory_bytes"].get<double>() / (1 << 30)));
   line("instruction sets", sets);
+  line("kernels in use", env["instruction_set_in_use"].get<std::string>());
   line("OpenMP", env["openmp"].is_null() ? "not built in"
                                          : fmt::format("version {}, {} threads", env["openmp"]["version"].get<int>(),
                                                        env["openmp"]["threads"].get<int>()));
@@ -119,6 +121,7 @@ Json environment() {
   env["cores"] = static_cast<int>(std::thread::hardware_concurrency());
   env["memory_bytes"] = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   env["instruction_sets"] = instruction_sets();
+  env["instruction_set_in_use"] = cpu::kernels().name;
 #ifdef _OPENMP
   env["openmp"] = Json{{"version", _OPENMP}, {"threads", omp_get_max_threads()}};
 #else

@@ -14,6 +14,19 @@ namespace {
 
 using namespace canopy;
 
+bool has_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands(nullptr))
+    if (command->get_name() == name) return true;
+  return false;
+}
+
+std::string command_names(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands(nullptr))
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  return names;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Verifies draft trees through Gated DeltaNet layers in one unit-lower-triangular solve.", "canopy"};
   app.set_version_flag("--version", std::string("canopy ") + canopy_version());
@@ -28,6 +41,8 @@ int run(int argc, char** argv) {
   cli::add_bench_command(app, status);
   cli::add_explain_command(app, status);
   cli::add_env_command(app, status);
+  if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1]))
+    return cli::fail(std::string("no command '") + argv[1] + "': expected one of " + command_names(app));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

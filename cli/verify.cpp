@@ -131,6 +131,16 @@ int run(const CLI::App& command, const Options& options) {
 
   const bool passed =
       std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.passed(); });
+  if (!options.out.empty()) {
+    // With --impl all the file holds what the dispatcher would have run.
+    const auto choice = choose(*params);
+    auto chosen = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
+      return choice && outcome.implementation == choice->implementation;
+    });
+    if (chosen == outcomes.end()) chosen = outcomes.begin();
+    if (const Error error = write_outputs(options.out, *chosen, *oracle, options.stash); !error.ok())
+      return fail(error.message);
+  }
   if (options.json) {
     Json json{{"problem", describe(*problem, view, *oracle)}, {"oracle_seconds", oracle->seconds}};
     json["implementations"] = Json::array();
@@ -143,16 +153,6 @@ int run(const CLI::App& command, const Options& options) {
   } else {
     fmt::print("{}; fp64 oracle in {:.2f} s\n\n", describe_line(*problem, view, *oracle), oracle->seconds);
     print_table(outcomes, refused, options.stash);
-  }
-  if (!options.out.empty()) {
-    // With --impl all the file holds what the dispatcher would have run.
-    const auto choice = choose(*params);
-    auto chosen = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
-      return choice && outcome.implementation == choice->implementation;
-    });
-    if (chosen == outcomes.end()) chosen = outcomes.begin();
-    if (const Error error = write_outputs(options.out, *chosen, *oracle, options.stash); !error.ok())
-      return fail(error.message);
   }
   return passed ? kGood : kCheckFailed;
 }
