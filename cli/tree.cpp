@@ -61,7 +61,7 @@ Result<std::vector<Tree>> load(const TreeOptions& options) {
   return std::move(parsed->trees);
 }
 
-// All of standard output at once, so that a late error leaves nothing there.
+// The whole of standard output, so that a late error leaves nothing there.
 Result<std::string> render(const TreeOptions& options, const std::vector<Tree>& trees) {
   const bool several = trees.size() > 1;
   std::string out;
@@ -78,7 +78,7 @@ Result<std::string> render(const TreeOptions& options, const std::vector<Tree>& 
     for (const Tree& tree : trees) objects.push_back(describe(tree).dump());
   } else {
     const Result<TreeFormat> to = tree_format_from_name(options.to);
-    if (!to) return Error::invalid("--to: " + to.error().message + ", or ascii");
+    if (!to) return Error::invalid("--to: " + to.error().message + " (detect is for --from, ascii for --to)");
     for (const Tree& tree : trees) {
       Result<std::string> written = format_tree(tree, *to);
       if (!written) return Error::invalid("--to " + options.to + ": " + written.error().message);
@@ -128,6 +128,15 @@ void add_tree_command(CLI::App& app, int& status) {
   add_family_options(*command, options->family);
   command->callback([command, options, &status] {
     options->generated = command->count("--family") > 0;
+    for (const char* flag : {"--nodes", "--top-k", "--depth", "--seed"}) {
+      if (options->generated || command->count(flag) == 0) continue;
+      status = fail(fmt::format("tree: {} shapes a family: add --family NAME", flag));
+      return;
+    }
+    if (options->generated && command->count("--from") > 0) {
+      status = fail("tree: --from is the form of a FILE: drop it, --family makes the tree");
+      return;
+    }
     status = run(*options);
   });
 }

@@ -181,6 +181,22 @@ RC_GTEST_PROP(PlanProperty, GarbageParentsAreRefusedAtTheFirstBadNode, ()) {
   RC_ASSERT(bad == first_bad);
 }
 
+RC_GTEST_PROP(PlanProperty, OneBadParentIsFound, ()) {
+  const Tree tree = any_tree();
+  RC_PRE(tree.size() > 1);
+  Ints parents(tree.parents().begin(), tree.parents().end());
+  const int node = *rc::gen::inRange(1, tree.size());
+  parents[node] = *rc::gen::oneOf(rc::gen::inRange(node, 2 * kMaxNodes), rc::gen::inRange(-5, 0));
+  Plan plan;
+  int bad = -1;
+  RC_ASSERT(!build_plan(parents.data(), tree.size(), plan, &bad));
+  RC_ASSERT(bad == node);
+  const auto refused = Tree::from_parents(parents);
+  RC_ASSERT(!refused.ok());
+  const std::string place = "parents[" + std::to_string(node) + "] = " + std::to_string(parents[node]) + ": ";
+  RC_ASSERT(refused.error().message.rfind(place, 0) == 0);
+}
+
 RC_GTEST_PROP(LinksProperty, ShuffledSiblingsGiveTheSameParents, ()) {
   const Tree tree = any_tree();
   Ints token(tree.size(), -1), sibling(tree.size(), -1), parents(tree.size());
