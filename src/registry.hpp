@@ -12,4 +12,11 @@ std::span<const CommitImplementation> cpu_commit_implementations();
 std::span<const VerifyImplementation> reference_verify_implementations();  // src/reference/backend.cpp
 std::span<const CommitImplementation> reference_commit_implementations();
 
+#if CANOPY_WITH_CUDA  // src/cuda/backend.cu
+std::span<const VerifyImplementation> cuda_verify_implementations();
+std::span<const CommitImplementation> cuda_commit_implementations();
+std::size_t cuda_plans_bytes(const Problem& problem);
+Error cuda_make_plans(const Problem& problem, void* plans, void* stream);
+#endif
+
 }  // namespace canopy

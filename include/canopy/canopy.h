@@ -78,6 +78,8 @@ typedef struct canopy_trees {
   const int32_t* next_sibling; /* [B,T] next sibling in any order, -1 none; may be NULL */
   int64_t row_stride;          /* elements from one sequence's row to the next, for all three */
   const int32_t* count;        /* [B] live nodes 0..T; may be NULL: all T */
+  const void* plan;            /* what canopy_plan made of these trees on the same device, to be shared by all layers of a
+                                  step; may be NULL: each call plans for itself */
 } canopy_trees;
 
 /* One GDN layer (or `layers` of one shape, for commit): shapes, tree, activations, gates, state pool. */
@@ -136,6 +138,12 @@ typedef struct canopy_commit_params {
 /* Fill with defaults: ABI version, eps 1e-6, scale K^-0.5, layout VK, slot indices int32, padding -1, L = 1. */
 void canopy_verify_params_init(canopy_verify_params* params);
 void canopy_commit_params_init(canopy_commit_params* params);
+
+/* Plan: the depth-first order, masks and block paths of the batch's trees into `plan`, canopy_plan_bytes bytes of the
+ * problem's device, 64-byte aligned. Reads the shapes, `trees`, the slots and counts. Once per step, before the layers;
+ * the memory must stay as it is until they are done. */
+size_t canopy_plan_bytes(const canopy_problem* problem);
+canopy_status canopy_plan(const canopy_problem* problem, void* plan, size_t bytes, void* stream, canopy_error* error);
 
 /* Verify: o (and the stash) of every live node. `implementation` NULL lets the dispatcher choose. Never changes the pool.
  * `workspace` holds at least the bytes that canopy_verify_workspace gave for the same params and name, 64-byte aligned. */

@@ -2,6 +2,7 @@
 // size and is built without allocation, once per step, and shared by all layers (docs/math.md, "Path compression").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -38,6 +39,11 @@ bool build_plan(const std::int32_t* parents, int nodes, Plan& plan, int* bad = n
 // link leaves 0..nodes-1, reaches a node twice or not at all, or does not lead from parent to later child.
 bool parents_from_links(const std::int32_t* next_token, const std::int32_t* next_sibling, int nodes,
                         std::int32_t* parents, int* bad = nullptr);
+
+// The plans of a batch, for canopy_trees::plan: bytes of memory on the problem's device, and filling it. On the CPU one
+// Plan a sequence, with no nodes for padding rows and rows that row_flags() flags.
+std::size_t plans_bytes(const canopy_problem& problem);
+Error make_plans(const canopy_problem& problem, void* plans, std::size_t bytes, void* stream = nullptr);
 
 // Blocks of any size, for display and counting.
 std::vector<Block> block_plan(const Tree& tree, int rows = kBlockRows);

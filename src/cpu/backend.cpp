@@ -73,6 +73,10 @@ void prepare(const VerifyParams& params, Plan* plans) {
     if (slot_of(p, p.slot_index, b) < 0) continue;
     if (flags == CANOPY_ROW_BAD_TREE) kernels().poison(params, b, count_of(p, b));
     if (flags || count_of(p, b) == 0) continue;
+    if (p.trees.plan) {
+      plan = static_cast<const Plan*>(p.trees.plan)[b];
+      continue;
+    }
     std::int32_t parents[kMaxNodes];
     row_parents(p, b, parents);
     build_plan(parents, count_of(p, b), plan);
