@@ -20,9 +20,11 @@ foreach(folder IN LISTS CANOPY_TEST_FOLDERS)
     set_tests_properties(${name} PROPERTIES LABELS ${folder})
   endforeach()
 endforeach()
-if(TARGET program_test AND TARGET canopy_program)
-  add_dependencies(program_test canopy_program)  # it runs the built program
-endif()
+foreach(name program_test tree_program_test)  # they run the built program
+  if(TARGET ${name} AND TARGET canopy_program)
+    add_dependencies(${name} canopy_program)
+  endif()
+endforeach()
 # The C interface from C; only the final link knows C++.
 add_executable(c_interface ${PROJECT_SOURCE_DIR}/tests/unit/c_interface.c)
 target_compile_options(c_interface PRIVATE ${warnings} -Wpedantic)
@@ -30,6 +32,22 @@ target_link_libraries(c_interface PRIVATE canopy_static m)
 set_target_properties(c_interface PROPERTIES LINKER_LANGUAGE CXX)
 add_test(NAME c_interface COMMAND c_interface)
 set_tests_properties(c_interface PROPERTIES LABELS unit)
+
+# README's quickstart is examples/quickstart.cpp, word for word, and it runs.
+add_executable(quickstart ${PROJECT_SOURCE_DIR}/examples/quickstart.cpp)
+target_link_libraries(quickstart PRIVATE canopy_static)
+add_test(NAME quickstart COMMAND quickstart)
+set_tests_properties(quickstart PROPERTIES LABELS unit PASS_REGULAR_EXPRESSION "^ok: ")
+add_test(NAME readme_quickstart COMMAND ${CMAKE_COMMAND} -DREADME=${PROJECT_SOURCE_DIR}/README.md
+  -DEXAMPLE=${PROJECT_SOURCE_DIR}/examples/quickstart.cpp -P ${PROJECT_SOURCE_DIR}/tests/unit/readme_quickstart.cmake)
+# No symbol of a wide instruction set's object may stand in for another object's.
+add_test(NAME isa_symbols COMMAND ${PROJECT_SOURCE_DIR}/tests/unit/isa_symbols.sh ${CMAKE_NM} $<TARGET_FILE:canopy_static>)
+# The golden problems are what an independent implementation says.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME golden_check COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/golden/make_golden.py --check)
+endif()
+set_tests_properties(readme_quickstart isa_symbols PROPERTIES LABELS unit)
 
 include(tests/unit/headers.cmake)
 if(EXISTS ${PROJECT_SOURCE_DIR}/tests/install/CMakeLists.txt)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <new>
 
 #include "dispatch/dispatch.hpp"
 #include "message.hpp"
@@ -60,6 +62,22 @@ Result<std::size_t> workspace_bytes(const Params& params, std::string_view name,
   const auto implementation = resolve(params, name, all);
   if (!implementation) return implementation.error();
   return (*implementation)->workspace(params);
+}
+
+// The same with a workspace of its own.
+template <class Params>
+Error call_once(const Params& params, std::string_view name, std::span<const Implementation<Params>> all) {
+  if (params.problem.device != CANOPY_CPU)
+    return Error::unsupported("workspace: a problem on a device needs one from the caller (workspace query)");
+  const auto needed = workspace_bytes(params, name, all);
+  if (!needed) return needed.error();
+  struct Delete {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+  };
+  const std::unique_ptr<std::byte[], Delete> workspace(
+      static_cast<std::byte*>(::operator new[](*needed ? *needed : 64, std::align_val_t{64}, std::nothrow)));
+  if (!workspace) return {CANOPY_WORKSPACE, text("workspace: ", *needed, " bytes are not to be had")};
+  return call(params, name, all, workspace.get(), *needed, nullptr);
 }
 
 }  // namespace canopy

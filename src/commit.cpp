@@ -13,4 +13,8 @@ Error commit(const CommitParams& params, std::string_view implementation, void* 
   return call(params, implementation, commit_implementations(), workspace, bytes, stream);
 }
 
+Error commit(const CommitParams& params, std::string_view implementation) {
+  return call_once(params, implementation, commit_implementations());
+}
+
 }  // namespace canopy

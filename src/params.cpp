@@ -1,7 +1,7 @@
-// Defaults of the parameter structs.
+// Defaults of the parameter structs, and the plain case filled in.
 #include <cstring>
 
-#include "canopy/canopy.h"
+#include "canopy/problem.hpp"
 
 namespace {
 
@@ -24,3 +24,41 @@ extern "C" void canopy_commit_params_init(canopy_commit_params* params) {
   init(params->problem);
   params->layers = 1;
 }
+
+namespace canopy {
+namespace {
+
+Problem problem_of(const DenseLayer& layer) {
+  Problem problem = verify_params().problem;
+  const std::int64_t B = layer.batch, T = layer.nodes, H = layer.heads_k, HV = layer.heads_v, K = layer.dim_k,
+                     V = layer.dim_v;
+  problem.batch = layer.batch, problem.nodes = layer.nodes;
+  problem.heads_k = layer.heads_k, problem.heads_v = layer.heads_v;
+  problem.dim_k = layer.dim_k, problem.dim_v = layer.dim_v;
+  problem.trees.parents = layer.parents, problem.trees.row_stride = T;
+  problem.q = contiguous(layer.q, CANOPY_F32, {B, T, H, K});
+  problem.k = contiguous(layer.k, CANOPY_F32, {B, T, H, K});
+  problem.v = contiguous(layer.v, CANOPY_F32, {B, T, HV, V});
+  problem.g = contiguous(layer.g, CANOPY_F32, {B, T, HV});
+  problem.beta = contiguous(layer.beta, CANOPY_F32, {B, T, HV});
+  problem.state = contiguous(layer.state, CANOPY_F32, {B, HV, V, K});
+  problem.slots = B;
+  return problem;
+}
+
+}  // namespace
+
+VerifyParams verify_params(const DenseLayer& layer) {
+  VerifyParams params = verify_params();
+  params.problem = problem_of(layer);
+  params.o = contiguous(layer.o, CANOPY_F32, {layer.batch, layer.nodes, layer.heads_v, layer.dim_v});
+  return params;
+}
+
+CommitParams commit_params(const DenseLayer& layer) {
+  CommitParams params = commit_params();
+  params.problem = problem_of(layer);
+  return params;
+}
+
+}  // namespace canopy

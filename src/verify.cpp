@@ -13,4 +13,8 @@ Error verify(const VerifyParams& params, std::string_view implementation, void* 
   return call(params, implementation, verify_implementations(), workspace, bytes, stream);
 }
 
+Error verify(const VerifyParams& params, std::string_view implementation) {
+  return call_once(params, implementation, verify_implementations());
+}
+
 }  // namespace canopy

@@ -11,5 +11,7 @@ namespace canopy {
 Result<std::size_t> commit_workspace(const CommitParams& params, std::string_view implementation = {});
 Error commit(const CommitParams& params, std::string_view implementation, void* workspace, std::size_t bytes,
              void* stream = nullptr);
+// The same for a trial on the CPU: the workspace is allocated for this one call.
+Error commit(const CommitParams& params, std::string_view implementation = {});
 
 }  // namespace canopy

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "canopy/result.hpp"
 
@@ -23,6 +24,34 @@ inline CommitParams commit_params() {
   canopy_commit_params_init(&params);
   return params;
 }
+
+// A view of contiguous row-major memory; the layer stride is the size of it all. Memory that is only read may be const.
+inline Tensor contiguous(const void* data, canopy_dtype dtype, std::initializer_list<std::int64_t> shape) {
+  Tensor tensor{const_cast<void*>(data), dtype, 0, {}};
+  std::int64_t stride = 1;
+  int axis = static_cast<int>(shape.size());
+  for (const std::int64_t* extent = shape.end(); extent != shape.begin(); --axis) {
+    tensor.stride[axis] = stride;
+    stride *= *--extent;
+  }
+  tensor.stride[0] = stride;
+  return tensor;
+}
+
+// The plain case, for a first try: contiguous fp32 on the host, sequence b in slot b, state layout VK. Fill by name.
+struct DenseLayer {
+  int batch = 1, nodes = 0, heads_k = 0, heads_v = 0, dim_k = 0, dim_v = 0;  // B T H HV K V
+  const std::int32_t* parents = nullptr;  // [B,T]
+  const float* q = nullptr;               // [B,T,H,K]
+  const float* k = nullptr;               // [B,T,H,K]
+  const float* v = nullptr;               // [B,T,HV,V]
+  const float* g = nullptr;               // [B,T,HV] log gates
+  const float* beta = nullptr;            // [B,T,HV]
+  float* state = nullptr;                 // [B,HV,V,K]
+  float* o = nullptr;                     // [B,T,HV,V] out
+};
+VerifyParams verify_params(const DenseLayer& layer);
+CommitParams commit_params(const DenseLayer& layer);
 
 // Shapes, dtypes, strides, missing or contradictory tensors, ABI version: everything that can be said without reading
 // device memory. On the CPU also trees, counts and slots, unless row_status is given (then bad rows are flagged there).

@@ -13,5 +13,7 @@ Result<std::size_t> verify_workspace(const VerifyParams& params, std::string_vie
 // Runs it. `workspace` is 64-byte aligned memory on the problem's device.
 Error verify(const VerifyParams& params, std::string_view implementation, void* workspace, std::size_t bytes,
              void* stream = nullptr);
+// The same for a trial on the CPU: the workspace is allocated for this one call.
+Error verify(const VerifyParams& params, std::string_view implementation = {});
 
 }  // namespace canopy
