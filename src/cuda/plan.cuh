@@ -1,0 +1,47 @@
+// The plan of one tree as the kernels read it: the host Plan (canopy/plan.hpp) with bytes for ranks, plus what the
+// streaming kernels need: root paths by block, push rows, and the list of steps.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "canopy/problem.hpp"
+
+namespace canopy::cuda {
+
+inline constexpr int kNodes = CANOPY_MAX_NODES, kRows = CANOPY_BLOCK_ROWS, kBlocks = kNodes / kRows;
+// Steps of one tree: a block counts once for every 16 path rows it needs, at least once. A chain of 256 has the most:
+// 1 + (1 + 2 + ... + 15) = 121.
+inline constexpr int kMaxSteps = 128;
+// No rank: the parent of the root, and the push row of a node that no later block can have as an ancestor. The largest
+// rank never is a parent, and a node of depth 255 never has a child.
+inline constexpr int kNone = 255;
+
+// One sequence. Everything is by depth-first rank unless said otherwise, children in ascending node order (as on the
+// host). Entries at and past `count` are not defined. `count` is 0 when `status` has CANOPY_ROW_BAD_COUNT; with
+// CANOPY_ROW_BAD_TREE it is the live count, only `status` and `count` hold, and outputs are NaN. The plan does not
+// depend on slots: a kernel looks at those itself (row.cuh).
+struct alignas(16) DevicePlan {
+  std::int32_t status, count, depth, blocks;
+  std::int32_t steps, reserved[3];
+  // 1,536 bytes that the fused kernel keeps in shared memory.
+  std::uint16_t in_block[kNodes];  // bit j: rank (block first + j) is a strict ancestor
+  std::uint8_t order[kNodes];      // node at rank r
+  std::uint8_t parent[kNodes];     // rank of the parent, kNone for the root
+  std::uint8_t prefix[kNodes];     // strict ancestors outside r's block: a prefix of the block's root path
+  std::uint8_t push[kNodes];    // row of the path stack that r is pushed to: its depth if r is the last of that depth
+                                // in its block, else kNone
+  std::uint8_t rank[kNodes];    // by node
+  std::uint8_t depths[kNodes];  // strict ancestors
+  std::uint8_t below[kNodes];   // nodes below r, r not included: its subtree is the ranks r .. r + below
+  std::uint8_t ancestors[kBlocks];     // n_ext, length of the block's root path
+  std::uint8_t path[kBlocks][kNodes];  // path[b][d]: rank of the depth-d strict ancestor of the block's first node
+  std::uint8_t step_block[kMaxSteps], step_tile[kMaxSteps];  // step s works on path rows 16 tile .. of that block
+};
+static_assert(sizeof(DevicePlan) % 16 == 0);
+
+// One plan a sequence into plans[0..B). Reads trees and counts of the problem; never reads past [B,T].
+void launch_plan(const Problem& problem, DevicePlan* plans, cudaStream_t stream);
+
+}  // namespace canopy::cuda
