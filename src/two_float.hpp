@@ -3,6 +3,8 @@
 // exponent below it. Additions only, so fused multiply-add cannot break it; never build it with -ffast-math.
 #pragma once
 
+#include "host_device.hpp"
+
 namespace canopy {
 
 template <class Real>
@@ -12,21 +14,21 @@ struct TwoFloat {
 
 // Knuth's TwoSum: hi + lo == a + b exactly, for any a and b.
 template <class Real>
-TwoFloat<Real> two_sum(Real a, Real b) {
+CANOPY_HOST_DEVICE TwoFloat<Real> two_sum(Real a, Real b) {
   const Real sum = a + b;
   const Real b_part = sum - a;
   return {sum, (a - (sum - b_part)) + (b - b_part)};
 }
 
 template <class Real>
-TwoFloat<Real> add(TwoFloat<Real> x, Real y) {
+CANOPY_HOST_DEVICE TwoFloat<Real> add(TwoFloat<Real> x, Real y) {
   const TwoFloat<Real> sum = two_sum(x.hi, y);
   return two_sum(sum.hi, sum.lo + x.lo);  // brings lo back under ulp(hi) / 2
 }
 
 // x - y rounded to one Real. The leading parts cancel exactly, the trailing parts hold what is left.
 template <class Real>
-Real difference(TwoFloat<Real> x, TwoFloat<Real> y) {
+CANOPY_HOST_DEVICE Real difference(TwoFloat<Real> x, TwoFloat<Real> y) {
   return (x.hi - y.hi) + (x.lo - y.lo);
 }
 
