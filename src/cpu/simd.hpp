@@ -75,7 +75,13 @@ CANOPY_INLINE Vec exp(Vec x) {
 
 // ---- storage types -----------------------------------------------------------------------------------------------
 CANOPY_INLINE Vec from_bf16(const std::uint16_t* p) {
+#if defined(__AVX512F__)  // one instruction; GCC 12 makes five of the portable form below
+  const UVec wide = (UVec)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__)
+  const UVec wide = (UVec)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
   const UVec wide = __builtin_convertvector(*reinterpret_cast<const HVecMem*>(p), UVec);
+#endif
   return (Vec)(wide << 16);
 }
 CANOPY_INLINE void to_bf16(std::uint16_t* p, Vec x) {
