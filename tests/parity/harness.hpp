@@ -19,7 +19,8 @@ inline std::string describe(const ProblemSpec& s) {
                                            "inf_middle", "inf_leaf", "tiny",       "positive"};
   static constexpr const char* kBetas[] = {"natural", "zero", "one", "mixed"};
   const auto number = [](auto x) { return std::to_string(x); };
-  std::string out = s.trees.empty() ? s.family.name + " T=" + number(s.family.nodes) : "own trees";
+  std::string out =
+      s.trees.empty() ? s.family.name + " T=" + number(s.family.nodes) : "broom T=" + number(s.trees[0].size());
   out += " B=" + number(s.batch) + " H=" + number(s.heads_k) + " HV=" + number(s.heads_v) + " K=" + number(s.dim_k) +
          " V=" + number(s.dim_v) + " " + kTypes[s.input] + "/" + kTypes[s.state] +
          (s.layout == CANOPY_STATE_VK ? " vk" : " kv");
@@ -31,6 +32,18 @@ inline std::string describe(const ProblemSpec& s) {
   if (s.slots) out += " slots";
   if (s.state_scale != 1) out += " state x " + number(s.state_scale);
   return out + " seed " + number(s.seed);
+}
+
+inline Tree tree_of(const ProblemSpec& spec) { return spec.trees.empty() ? *make_family(spec.family) : spec.trees[0]; }
+
+// A chain of `handle` nodes, a random tree of `bristles` nodes under its end: every later node descends from the
+// handle.
+inline Tree broom(int handle, int bristles) {
+  std::vector<std::int32_t> parents;
+  for (int i = 0; i < handle; ++i) parents.push_back(i - 1);
+  const Tree random = *make_family({.name = "random", .nodes = bristles});
+  for (const std::int32_t parent : random.parents()) parents.push_back(handle + parent);
+  return *Tree::from_parents(parents);
 }
 
 // The oracle's o, u [B,T,HV,V] and l [B,T,HV]; zeros in rows that are not live.

@@ -23,6 +23,9 @@ std::vector<ProblemSpec> bases() {
   if (!light()) {
     for (const char* family : {"spine", "skewed", "specla"}) list.push_back(base(family, 140));
     list.push_back(base("chain", 150));
+    list.push_back(base("spine", 200));
+    list.push_back(base("random", 180));
+    list.back().trees = {broom(70, 110)};
     list.push_back(base("star", 48));
   }
   return list;
@@ -41,7 +44,7 @@ void expect_isolated(const ProblemSpec& spec, int top, const std::function<void(
                      const std::string& what) {
   Case clean(spec), dirty(spec);
   spoil(dirty);
-  const Tree tree = *make_family(spec.family);
+  const Tree tree = tree_of(spec);
   for (const VerifyContender& contender : contenders<VerifyParams>()) {
     const Outputs a = run(contender, clean.params), b = run(contender, dirty.params);
     ASSERT_TRUE(a.error.ok() && b.error.ok());
@@ -109,7 +112,7 @@ TEST(ParityIsolation, AChangedNodeChangesItsSubtreeAlone) {
 // NaN is carried, not hidden: the poisoned node and all below it show it.
 TEST(ParityIsolation, NaNShowsInTheWholeSubtree) {
   for (const ProblemSpec& spec : bases()) {
-    const Tree tree = *make_family(spec.family);
+    const Tree tree = tree_of(spec);
     for (const int top : tops(spec.family.nodes)) {
       Case c(spec);
       fill_node(c.tensor("v"), top, kNaN);
@@ -167,10 +170,11 @@ TEST(ParityIsolation, APathIsAChain) {
   for (const ProblemSpec& spec : bases()) {
     Case whole(spec);
     whole.solved();
-    const Tree tree = *make_family(spec.family);
+    const Tree tree = tree_of(spec);
     for (const int leaf : tops(spec.family.nodes)) {
       const std::vector<std::int32_t> path = tree.path(leaf);
       ProblemSpec chain_spec = spec;
+      chain_spec.trees.clear();
       chain_spec.family.name = "chain", chain_spec.family.nodes = int(path.size());
       Case chain(chain_spec);
       const auto gather = [&](const auto& from, auto& to) {

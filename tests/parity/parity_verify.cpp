@@ -9,6 +9,7 @@ namespace {
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 256};
 constexpr int kWidths[] = {8, 16, 24, 64, 72, 128, 136, 256};
 constexpr int kRatios[] = {1, 2, 3, 4, 8};
+constexpr int kDepths[] = {8, 20, 80, 150};
 constexpr canopy_dtype kTypes[] = {CANOPY_F32, CANOPY_BF16, CANOPY_F16};
 
 FamilySpec family(std::string name, int nodes, std::uint64_t seed = 0) {
@@ -29,6 +30,7 @@ TEST(ParityVerify, EveryFamilyAtEverySize) {
       const auto pick = [&](const auto& list) { return list[random.below(draw++, std::size(list))]; };
       ProblemSpec spec;
       spec.family = family(name, nodes, seed), spec.seed = seed;
+      spec.family.depth = pick(kDepths);
       spec.heads_k = 1 + int(random.below(draw++, 2)), spec.heads_v = spec.heads_k * pick(kRatios);
       spec.batch = 1 + int(random.below(draw++, 4));
       spec.dim_k = pick(kWidths), spec.dim_v = pick(kWidths);
