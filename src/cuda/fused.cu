@@ -1,0 +1,92 @@
+// Host side of the fused kernels: what they refuse, which instance runs, its launch.
+#include <cmath>
+
+#include "cuda/fused.cuh"
+#include "cuda/fused_fp32.cuh"
+#include "cuda/instances/instance.hpp"
+#include "cuda/launch.hpp"
+#include "cuda/tuning.hpp"
+#include "message.hpp"
+
+namespace canopy::cuda {
+namespace {
+
+// DEFAULT is half, whose error vanishes under the rounding of o to bf16; a stored U is kept to fp32's digits.
+int precision_of(const VerifyParams& params) {
+  if (params.precision != CANOPY_PRECISION_DEFAULT) return params.precision;
+  return params.stash_u.data ? CANOPY_PRECISION_PRECISE : CANOPY_PRECISION_HALF;
+}
+bool in_half(const VerifyParams& params) { return precision_of(params) == CANOPY_PRECISION_HALF; }
+
+// "" if every row of the tensor starts on a 16-byte boundary.
+std::string misaligned(const char* name, const Tensor& tensor) {
+  if (!tensor.data) return {};
+  const int bytes = tensor.dtype == CANOPY_F32 ? 4 : 2;
+  const bool ok = reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0 &&
+                  (tensor.stride[1] | tensor.stride[2] | tensor.stride[3]) * bytes % 16 == 0;
+  if (ok) return {};
+  return text(name, ": expected rows on 16-byte boundaries (address and strides multiples of ", 16 / bytes,
+              " elements), got strides ", tensor.stride[1], ", ", tensor.stride[2], ", ", tensor.stride[3],
+              "; copy it to an aligned tensor, or use precision fp32");
+}
+
+FusedInstance pick(const VerifyParams& params) {
+  const Problem& p = params.problem;
+  const bool long_keys = p.dim_k == 128;
+  if (!in_half(params)) return long_keys ? fused_fp32_128() : fused_fp32_64();
+  const bool wide =
+      long_keys && p.dim_v == 128 && static_cast<std::int64_t>(p.batch) * p.heads_v >= kFusedTuning[0].wide_from_heads;
+  switch (p.q.dtype) {
+    case CANOPY_BF16:
+      return wide ? fused_wide_bf16_128() : long_keys ? fused_narrow_bf16_128() : fused_narrow_bf16_64();
+    case CANOPY_F16:
+      return wide ? fused_wide_f16_128() : long_keys ? fused_narrow_f16_128() : fused_narrow_f16_64();
+    default:
+      return long_keys ? fused_narrow_f32_128() : fused_narrow_f32_64();
+  }
+}
+
+float scale_of(const Problem& p) { return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k)); }
+
+}  // namespace
+
+std::string fused_refuses(const VerifyParams& params) {
+  const Problem& p = params.problem;
+  if ((p.dim_k != 64 && p.dim_k != 128) || (p.dim_v != 64 && p.dim_v != 128))
+    return text("dim_k, dim_v = ", p.dim_k, ", ", p.dim_v, ": expected 64 or 128 each");
+  if (p.batch > 65535) return text("batch = ", p.batch, ": expected at most 65,535 sequences; split the batch");
+  if (params.precision == CANOPY_PRECISION_FAST)
+    return "precision = fast: bf16 operands are not built; use half, which costs the same and is more accurate";
+  if (!in_half(params)) return {};
+  for (const auto& [name, tensor] :
+       {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &params.o}, {"stash_u", &params.stash_u}}) {
+    if (std::string why = misaligned(name, *tensor); !why.empty()) return why;
+  }
+  return p.state_layout == CANOPY_STATE_VK ? misaligned("state", p.state) : std::string{};
+}
+
+std::size_t fused_workspace(const VerifyParams& params) {
+  const Problem& p = params.problem;
+  if (!in_half(params) || p.nodes <= kStackRows) return 0;
+  return sizeof(__half) * p.batch * p.heads_v * p.dim_v * kSpillRows;
+}
+
+Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
+  const Problem& p = params.problem;
+  if (p.batch == 0) return {};
+  const FusedInstance instance = pick(params);
+  FusedArguments fused{params, plan, static_cast<__half*>(workspace), scale_of(p)};
+  ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
+  void* arguments[] = {in_half(params) ? static_cast<void*>(&fused) : &exact};
+  // A property of the function, not work on the stream: allowed while a graph is captured.
+  cudaError_t error = cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(instance.shared_bytes));
+  if (error == cudaSuccess)
+    error = cudaLaunchKernel(instance.kernel, dim3(p.heads_v * (p.dim_v / instance.columns), p.batch),
+                             dim3(instance.threads), arguments, instance.shared_bytes, stream);
+  if (error != cudaSuccess)
+    return {CANOPY_INTERNAL, text("launch of the fused kernel failed: ", cudaGetErrorString(error))};
+  return {};
+}
+
+}  // namespace canopy::cuda

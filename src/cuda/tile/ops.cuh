@@ -1,0 +1,111 @@
+// Single instructions: tensor-core products and tile copies as CuTe atoms, mbarriers (CuTe has them from sm_90 on
+// only).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cute/arch/copy_sm75.hpp>
+#include <cute/arch/copy_sm80.hpp>
+#include <cute/arch/copy_sm90.hpp>
+#include <cute/arch/mma_sm80.hpp>
+#include <type_traits>
+
+namespace canopy::cuda {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// d += a b, 16 x 8 x 16, fp32 accumulators; a in row-major, b in column-major fragments.
+template <class Operand>
+__device__ __forceinline__ void mma(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
+                                    std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (std::is_same_v<Operand, __nv_bfloat16>)
+    cute::SM80_16x8x16_F32BF16BF16F32_TN::fma(d[0], d[1], d[2], d[3], a0, a1, a2, a3, b0, b1, d[0], d[1], d[2], d[3]);
+  else
+    cute::SM80_16x8x16_F32F16F16F32_TN::fma(d[0], d[1], d[2], d[3], a0, a1, a2, a3, b0, b1, d[0], d[1], d[2], d[3]);
+}
+
+__device__ __forceinline__ std::uint32_t pack_half(float low, float high) {
+  const __half2 x = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&x);
+}
+__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&x);
+}
+template <class T>
+__device__ __forceinline__ float2 unpack(std::uint32_t x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&x));
+}
+
+// x where the bit is set, else 0 whatever x is: 0 * NaN would be NaN.
+__device__ __forceinline__ float keep(bool bit, float x) {
+  return __uint_as_float(__float_as_uint(x) & (0u - static_cast<std::uint32_t>(bit)));
+}
+
+__device__ __forceinline__ uint4 load_shared(const void* p) { return *static_cast<const uint4*>(p); }
+__device__ __forceinline__ void store_shared(void* p, uint4 x) { *static_cast<uint4*>(p) = x; }
+
+// Four 8 x 8 matrices of 16-bit elements, transposed; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void load_transposed(std::uint32_t (&r)[4], const void* row) {
+  const auto& source = *static_cast<const cute::uint128_t*>(row);
+  cute::SM75_U16x8_LDSM_T::copy(source, r[0], r[1], r[2], r[3]);
+}
+// Its inverse. sm_80 has no stmatrix: there each lane stores its eight elements, whose rows it gets from the lanes that
+// hold their addresses.
+__device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&r)[4]) {
+#if __CUDA_ARCH__ >= 900
+  cute::SM90_U16x8_STSM_T::copy(r[0], r[1], r[2], r[3], *static_cast<cute::uint128_t*>(row));
+#else
+  const std::uint32_t mine = shared_address(row);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t to = __shfl_sync(~0u, mine, 8 * i + 2 * (lane % 4) + half) + 2 * (lane / 4);
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(static_cast<std::uint16_t>(r[i] >> (16 * half)))
+                   : "memory");
+    }
+  }
+#endif
+}
+
+// 16 bytes from global to shared memory without waiting; zeros if not `valid` (then `from` need only be readable).
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
+  cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>::copy(*static_cast<const cute::uint128_t*>(from),
+                                                               *static_cast<cute::uint128_t*>(to), valid);
+}
+
+// mbarriers of one CTA: `phase` is the parity of the phase waited for.
+__device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, std::uint32_t phase) {
+  std::uint32_t done;
+  do {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(phase)
+                 : "memory");
+#else
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(phase)
+                 : "memory");
+#endif
+  } while (!done);
+}
+
+}  // namespace canopy::cuda

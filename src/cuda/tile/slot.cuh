@@ -1,0 +1,35 @@
+// One slot of the ring between prep and solver warps: what a step needs, 16 block rows against 16 path rows.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/plan.cuh"
+
+namespace canopy::cuda {
+
+inline constexpr int kScratchStride = 36;  // floats a row of the substitution's scratch: 32 columns, padded
+
+// `W` and `G` rows and `C`, `X` fragments are fp16. K, Q and X hold the inputs' 16-bit elements until the prep warp has
+// formed its products; then K and Q are fp16 with each row scaled by a power of two, and X is the scratch.
+template <int K>
+struct alignas(128) Slot {
+  std::uint8_t keys[16 * 2 * K], queries[16 * 2 * K];
+  std::uint8_t path[16 * 2 * K > 16 * 4 * kScratchStride ? 16 * 2 * K : 16 * 4 * kScratchStride];
+  std::uint8_t w[512];  // last step of a block: rows j of W^T, W = (I + G_bb)^-1
+  std::uint8_t g[512];  // last step: rows p of (-W G_path)^T; other steps: -G_path as B fragments, a lane's 16 bytes
+  std::uint8_t c[512];  // last step: C of the block as B fragments
+  std::uint8_t c_path[512];                // C against the path rows, likewise
+  float key_factor[16], query_factor[16];  // true row = factor * row in this slot; the query's has the scale in it
+  float input_factor[3][16];               // f32 inputs: keys, queries and path rows were scaled when they were read
+};
+
+// Byte of 16-byte chunk `chunk` in row `row` of a 16 x K tile: odd rows swap halves of 128 bytes, so that a quarter of
+// a warp reading chunks 4 s + lane % 4 of two rows meets every bank once.
+template <int K>
+__device__ __forceinline__ int tile_byte(int row, int chunk) {
+  return row * 2 * K + ((chunk ^ ((row & 1) << 2)) << 4);
+}
+// Byte of 8-element half `half` in row `row` of a tile of 16-element rows, for ldmatrix and stmatrix.
+__device__ __forceinline__ int narrow_byte(int row, int half) { return row * 32 + ((half ^ ((row >> 2) & 1)) << 4); }
+
+}  // namespace canopy::cuda

@@ -1,0 +1,112 @@
+// The per-node tables of one (sequence, value head) in shared memory: the plan's rows, gates and cumulative log gates
+// (E2), made once in the prologue.
+#pragma once
+
+#include "cuda/plan.cuh"
+#include "cuda/row.cuh"
+#include "two_float.hpp"
+
+namespace canopy::cuda {
+
+struct NodeTables {
+  // The plan's first arrays, by rank; in_block and prefix are 0 from `count` on.
+  std::uint16_t in_block[kNodes];
+  std::uint8_t order[kNodes], parent[kNodes], prefix[kNodes], push[kNodes];
+  std::uint8_t ancestors[kBlocks], step_block[kMaxSteps], step_tile[kMaxSteps];
+  // By rank, 0 from `count` on: l in two floats, exp(l), beta. `beta` and the .x of `other` hold g and beta by node
+  // until the ranks are known.
+  TwoFloat<float> l[kNodes];
+  float exp_l[kNodes], beta[kNodes];
+  TwoFloat<float> other[kNodes];  // the second buffer of the doubling
+  std::uint8_t jump[2][kNodes];
+};
+
+// Step 1, before the plan is here: the gates of every node of the row, by node.
+template <int kThreads>
+__device__ __forceinline__ void load_gates(NodeTables& tables, const Problem& p, int b, int head) {
+  for (int t = threadIdx.x; t < p.nodes; t += kThreads) {
+    const Gate gate = load_gate(p, b, t, head);
+    tables.other[t] = {gate.log_gate, gate.beta};
+  }
+}
+
+// Step 2: the plan's arrays.
+template <int kThreads>
+__device__ __forceinline__ void load_plan(NodeTables& tables, const DevicePlan& plan, int count) {
+  constexpr int words = kNodes / 4;
+  const auto* source = reinterpret_cast<const std::uint32_t*>(plan.order);
+  auto* target = reinterpret_cast<std::uint32_t*>(tables.order);
+  for (int i = threadIdx.x; i < 4 * words; i += kThreads) target[i] = source[i];  // order, parent, prefix, push
+  for (int i = threadIdx.x; i < 2 * words; i += kThreads)
+    reinterpret_cast<std::uint32_t*>(tables.in_block)[i] = reinterpret_cast<const std::uint32_t*>(plan.in_block)[i];
+  if (threadIdx.x < kBlocks / 4)
+    reinterpret_cast<std::uint32_t*>(tables.ancestors)[threadIdx.x] =
+        reinterpret_cast<const std::uint32_t*>(plan.ancestors)[threadIdx.x];
+  if (threadIdx.x < kMaxSteps / 2)
+    reinterpret_cast<std::uint32_t*>(tables.step_block)[threadIdx.x] =
+        reinterpret_cast<const std::uint32_t*>(plan.step_block)[threadIdx.x];
+}
+
+// Step 3, after a barrier, ends with one: l of every rank by pointer doubling. A node adds up the gates of its own path
+// and nothing else, in an order that depends on its depth alone.
+template <int kThreads>
+__device__ __forceinline__ void accumulate_gates(NodeTables& tables, int count, int depth) {
+  constexpr int per_thread = (kNodes + kThreads - 1) / kThreads;
+  float beta[per_thread];
+  TwoFloat<float> own[per_thread];
+  int up[per_thread];
+#pragma unroll
+  for (int i = 0; i < per_thread; ++i) {
+    const int r = threadIdx.x + i * kThreads;
+    beta[i] = 0, own[i] = {}, up[i] = kNone;
+    if (r < kNodes) {
+      if (r < count) {
+        const TwoFloat<float> gate = tables.other[tables.order[r]];
+        own[i] = {gate.hi, 0};
+        beta[i] = gate.lo;
+        up[i] = tables.parent[r];
+      } else {
+        tables.in_block[r] = 0;
+        tables.prefix[r] = 0;
+        tables.push[r] = kNone;
+      }
+      tables.l[r] = own[i];
+      tables.jump[0][r] = static_cast<std::uint8_t>(up[i]);
+      tables.beta[r] = beta[i];
+    }
+  }
+  __syncthreads();
+  TwoFloat<float>*from = tables.l, *to = tables.other;
+  int side = 0;
+  for (int reach = 1; reach <= depth; reach *= 2) {
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i) {
+      const int r = threadIdx.x + i * kThreads;
+      if (up[i] != kNone) {
+        const TwoFloat<float> above = from[up[i]];
+        const TwoFloat<float> sum = two_sum(own[i].hi, above.hi);
+        own[i] = two_sum(sum.hi, sum.lo + (own[i].lo + above.lo));
+        up[i] = tables.jump[side][up[i]];
+      }
+      if (r < kNodes) {
+        to[r] = own[i];
+        tables.jump[side ^ 1][r] = static_cast<std::uint8_t>(up[i]);
+      }
+    }
+    __syncthreads();
+    side ^= 1;
+    TwoFloat<float>* swap = from;
+    from = to, to = swap;
+  }
+#pragma unroll
+  for (int i = 0; i < per_thread; ++i) {
+    const int r = threadIdx.x + i * kThreads;
+    if (r < kNodes) {
+      if (from != tables.l) tables.l[r] = own[i];
+      tables.exp_l[r] = r < count ? expf(own[i].hi) : 0.f;
+    }
+  }
+  __syncthreads();
+}
+
+}  // namespace canopy::cuda

@@ -1,0 +1,82 @@
+// Value-side tiles of one warp's 16 columns: V rows in, O and U rows out. Tiles hold 16 nodes by 16 values.
+#pragma once
+
+#include "cuda/access.cuh"
+#include "cuda/tile/ops.cuh"
+#include "cuda/tile/slot.cuh"
+
+namespace canopy::cuda {
+
+// A column group's place in global memory: lane i serves row i / 2, values 8 * (i % 2) .. + 7.
+template <class Input>
+__device__ __forceinline__ void start_values(std::uint8_t* tile, const Tensor& v, int node, int b, int head, int column,
+                                             int lane) {
+  const Input* from = static_cast<const Input*>(v.data) + b * v.stride[1] + std::int64_t{max(node, 0)} * v.stride[2] +
+                      head * v.stride[3] + column + 8 * (lane % 2);
+  if constexpr (sizeof(Input) == 2) {
+    copy_async(tile + narrow_byte(lane / 2, lane % 2), from, node >= 0);
+  } else {
+    // Rows of 64 bytes; the pairs of chunks are turned by the row's pair number against bank conflicts.
+    std::uint8_t* row = tile + 64 * (lane / 2);
+    const int turn = (lane / 4) & 3;
+    copy_async(row + 16 * ((2 * (lane % 2)) ^ turn), from, node >= 0);
+    copy_async(row + 16 * ((2 * (lane % 2) + 1) ^ turn), from + 4, node >= 0);
+  }
+}
+
+// The tile in transposed accumulator layout: [n-tile of 8 nodes][c], value lane / 4 (+ 8 for c >= 2), node
+// 2 * (lane % 4) (+ 1 for odd c).
+template <class Input>
+__device__ __forceinline__ void read_values(float (&v)[2][4], const std::uint8_t* tile, int lane) {
+  if constexpr (sizeof(Input) == 2) {
+    std::uint32_t x[4];
+    load_transposed(x, tile + narrow_byte((lane / 16) * 8 + lane % 8, (lane / 8) % 2));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 y = unpack<Input>(x[i]);
+      v[i / 2][2 * (i % 2)] = y.x, v[i / 2][2 * (i % 2) + 1] = y.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int node = 8 * (i / 4) + 2 * (lane % 4) + i % 2, value = lane / 4 + 8 * ((i / 2) % 2);
+      const int chunk = (value / 4) ^ ((node / 2) & 3);
+      v[i / 4][i % 4] = *reinterpret_cast<const float*>(tile + 64 * node + 16 * chunk + 4 * (value % 4));
+    }
+  }
+}
+
+// A tile in that layout to rows of a [B,T,HV,V] tensor, through `stage` (1 KB of this warp, kStageStride floats a
+// node).
+inline constexpr int kStageStride = 20;
+__device__ __forceinline__ void write_tile(float* stage, const float (&x)[2][4], const Tensor& out, int node, int b,
+                                           int head, int column, int lane) {
+  const std::int64_t at =
+      b * out.stride[1] + std::int64_t{max(node, 0)} * out.stride[2] + head * out.stride[3] + column + 8 * (lane % 2);
+  __syncwarp();  // the stage's last readers are done
+  if (out.dtype == CANOPY_F32) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      stage[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * kStageStride + lane / 4 + 8 * ((i / 2) % 2)] = x[i / 4][i % 4];
+    __syncwarp();
+    const float4* row = reinterpret_cast<const float4*>(stage + (lane / 2) * kStageStride + 8 * (lane % 2));
+    if (node >= 0) {
+      float4* to = reinterpret_cast<float4*>(static_cast<float*>(out.data) + at);
+      to[0] = row[0], to[1] = row[1];
+    }
+    return;
+  }
+  std::uint32_t packed[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float low = x[i / 2][2 * (i % 2)], high = x[i / 2][2 * (i % 2) + 1];
+    packed[i] = out.dtype == CANOPY_BF16 ? pack_bf16(low, high) : pack_half(low, high);
+  }
+  std::uint8_t* tile = reinterpret_cast<std::uint8_t*>(stage);
+  store_transposed(tile + narrow_byte((lane / 16) * 8 + lane % 8, (lane / 8) % 2), packed);
+  __syncwarp();
+  const uint4 row = load_shared(tile + narrow_byte(lane / 2, lane % 2));
+  if (node >= 0) *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(out.data) + at) = row;
+}
+
+}  // namespace canopy::cuda
