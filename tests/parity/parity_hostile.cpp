@@ -39,9 +39,9 @@ template <class Visit>
 void for_every_shape(Visit visit) {
   int number = 0;
   for (const Shape& shape : kChains)
-    if (!skip(++number, 7)) visit(shape);
+    if (!skip(++number, 14)) visit(shape);
   for (const Shape& shape : kTrees)
-    if (!skip(++number, 7)) visit(shape);
+    if (!skip(++number, 14)) visit(shape);
 }
 
 // beta = 1, alpha = 1: nothing decays, every update is whole.
