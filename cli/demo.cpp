@@ -150,8 +150,8 @@ int run(const Options& options) {
   DemoView view{isatty(STDOUT_FILENO) == 1 && !std::getenv("NO_COLOR")};
   if (!options.json) {
     view.heading(
-        fmt::format("{}, {} threads", machine["cpu"].get<std::string>(),
-                    machine["openmp"].is_null() ? 1 : machine["openmp"]["threads"].get<int>()),
+        fmt::format("{}, {} thread{}", machine["cpu"].get<std::string>(), options.threads,
+                    options.threads == 1 ? "" : "s"),
         "Qwen3.5-9B Gated DeltaNet layer: B=1, 16 key heads, 32 value heads, K=V=128, bf16 inputs, fp32 state");
     view.shapes(*rows);
     std::fflush(stdout);
