@@ -2,6 +2,7 @@
 # Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
@@ -13,6 +14,8 @@ program() { command -v "$1" > /dev/null 2>&1; }
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
 header() { program g++ && printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | g++ -std=c++20 -E -x c++ - > /dev/null 2>&1; }
 library() { program g++ && echo 'int main() {}' | g++ -x c++ - -o /dev/null "-l$1" > /dev/null 2>&1; }
+
+pip_works() { python3 -m pip --version > /dev/null 2>&1; }
 
 missing=()
 need() { # PACKAGE PROBE ARGUMENT: by the probe, so that a compiler or library from elsewhere is left alone
@@ -108,4 +111,16 @@ if [ "$set_name" = test ]; then
   probe_clang
   install_missing
   program aarch64-linux-gnu-g++ || install_optional g++-aarch64-linux-gnu "the NEON kernels are not compiled"
+fi
+
+# Where there is a CUDA compiler: the headers with CuTe's instruction atoms, pinned, beside the build folders.
+cutlass=4.2.0.0
+if program nvcc && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ]; then
+  need python3-pip pip_works ""
+  install_missing
+  echo "setup: installing nvidia-cutlass $cutlass into build-cutlass"
+  rm -rf build-cutlass
+  python3 -m pip install --quiet --no-deps --disable-pip-version-check --no-compile --root-user-action=ignore \
+    --target build-cutlass "nvidia-cutlass==$cutlass" ||
+    echo "setup: nvidia-cutlass $cutlass could not be installed: the CUDA kernels are not built"
 fi

@@ -26,14 +26,14 @@ const T* find(std::span<const T> all, std::string_view name) {
 }  // namespace
 
 std::span<const VerifyImplementation> verify_implementations() {
-  static const auto all =
-      joined<VerifyImplementation>({cpu_verify_implementations(), reference_verify_implementations()});
+  static const auto all = joined<VerifyImplementation>({cpu_verify_implementations(), cuda_verify_implementations(),
+                                                        reference_verify_implementations()});
   return all;
 }
 
 std::span<const CommitImplementation> commit_implementations() {
-  static const auto all =
-      joined<CommitImplementation>({cpu_commit_implementations(), reference_commit_implementations()});
+  static const auto all = joined<CommitImplementation>({cpu_commit_implementations(), cuda_commit_implementations(),
+                                                        reference_commit_implementations()});
   return all;
 }
 

@@ -17,6 +17,9 @@ std::span<const VerifyImplementation> cuda_verify_implementations();
 std::span<const CommitImplementation> cuda_commit_implementations();
 std::size_t cuda_plans_bytes(const Problem& problem);
 Error cuda_make_plans(const Problem& problem, void* plans, void* stream);
+#else
+inline std::span<const VerifyImplementation> cuda_verify_implementations() { return {}; }
+inline std::span<const CommitImplementation> cuda_commit_implementations() { return {}; }
 #endif
 
 }  // namespace canopy

@@ -13,16 +13,28 @@ constexpr Row kCpuCommit[] = {
 #include "dispatch/cpu_commit.inc"
 };
 
+#if CANOPY_WITH_CUDA
+constexpr Row kCudaVerify[] = {
+#include "dispatch/cuda.inc"
+};
+
+constexpr Row kCudaCommit[] = {
+#include "dispatch/cuda_commit.inc"
+};
+#else
+constexpr std::span<const Row> kCudaVerify, kCudaCommit;
+#endif
+
 }  // namespace
 
 Table verify_table(int device) {
   if (device == CANOPY_CPU) return {"cpu table", kCpuVerify};
-  return {"cuda table", {}};
+  return {"cuda table", kCudaVerify};
 }
 
 Table commit_table(int device) {
   if (device == CANOPY_CPU) return {"cpu commit table", kCpuCommit};
-  return {"cuda commit table", {}};
+  return {"cuda commit table", kCudaCommit};
 }
 
 bool holds(const Row& row, const Problem& problem, int method) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-#include "host/host_problem.hpp"
+#include "host/device.hpp"
 #include "message.hpp"
 
 namespace canopy::host {
@@ -47,6 +47,7 @@ Deviation deviation(const double* reference, const float* values, std::int64_t c
 
 Result<VerifyRun> run_verify(HostProblem& problem, const VerifyImplementation& implementation, canopy_dtype output,
                              bool stash) {
+  if (implementation.device == CANOPY_CUDA) return run_verify_on_device(problem, implementation, output, stash);
   Result<VerifyParams> view = problem.verify();
   if (!view) return view.error();
   VerifyParams params = *view;

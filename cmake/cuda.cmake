@@ -1,0 +1,69 @@
+# CUDA, where a toolkit is found: sets CANOPY_WITH_CUDA to 0 or 1, and with it the object library canopy_cuda.
+# CANOPY_CUDA: AUTO takes the kernels in when nvcc and the CUTLASS headers are there, ON insists, OFF leaves them out.
+set(CANOPY_CUDA AUTO CACHE STRING "CUDA kernels: AUTO, ON or OFF")
+set_property(CACHE CANOPY_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(CANOPY_WITH_CUDA 0)
+
+# Says once a configuration why there are no kernels; under ON that is an error.
+macro(canopy_no_cuda why)
+  if(CANOPY_CUDA STREQUAL ON)
+    message(FATAL_ERROR "CANOPY_CUDA=ON: ${why}")
+  endif()
+  message(STATUS "${why}: CPU only")
+  return()
+endmacro()
+
+if(NOT CANOPY_CUDA MATCHES "^(ON)$")
+  return()
+endif()
+if(CANOPY_SANITIZE)
+  canopy_no_cuda("CUDA kernels and host sanitizers do not go together")
+endif()
+include(CheckLanguage)
+# The targets are named in full below; without this CMake adds its own, and 3.22 does not know 90a.
+set(CMAKE_CUDA_ARCHITECTURES OFF)
+if(NOT DEFINED CMAKE_CUDA_FLAGS)
+  set(CMAKE_CUDA_FLAGS "" CACHE STRING "flags of nvcc")
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  canopy_no_cuda("no CUDA toolkit found")
+endif()
+enable_language(CUDA)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
+  canopy_no_cuda("nvcc ${CMAKE_CUDA_COMPILER_VERSION} is too old for sm_120 (12.8 or newer is needed)")
+endif()
+find_package(CUDAToolkit QUIET)
+if(NOT TARGET CUDA::cudart_static)
+  canopy_no_cuda("nvcc was found, but not its runtime library cudart_static")
+endif()
+
+# CuTe's instruction atoms, from the pinned Python package that scripts/setup.sh puts into build-cutlass.
+find_path(CANOPY_CUTLASS_INCLUDE cute/arch/mma_sm80.hpp
+  HINTS ${PROJECT_SOURCE_DIR}/build-cutlass/cutlass_library/source/include
+  DOC "include folder of CUTLASS 4.2")
+if(NOT CANOPY_CUTLASS_INCLUDE)
+  canopy_no_cuda("no CUTLASS headers found (scripts/setup.sh installs them; or set CANOPY_CUTLASS_INCLUDE)")
+endif()
+
+set(CANOPY_WITH_CUDA 1)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/instances/*.cu)
+add_library(canopy_cuda OBJECT ${cuda_sources})
+# -std by hand, and CMake's own taken off (CUDA sources inherit CXX_STANDARD): some of its versions drop CUDA_STANDARD 20
+# without a word, others do not know nvcc's flag for it.
+foreach(language CXX CUDA)
+  foreach(property STANDARD STANDARD_REQUIRED EXTENSIONS)
+    set_property(TARGET canopy_cuda PROPERTY ${language}_${property})
+  endforeach()
+endforeach()
+# Exceptions stay on here: CUTLASS headers throw on the host side. PTX of 120 serves whatever comes after it.
+target_compile_options(canopy_cuda PRIVATE -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -lineinfo
+  -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
+  -gencode=arch=compute_120,code=[sm_120,compute_120] -Xcompiler=-Wall)
+target_include_directories(canopy_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+  ${PROJECT_SOURCE_DIR}/src/cuda)
+target_include_directories(canopy_cuda SYSTEM PRIVATE ${CANOPY_CUTLASS_INCLUDE})
+target_compile_definitions(canopy_cuda PRIVATE CANOPY_WITH_CUDA=1)
+# The launcher keeps ptxas's report beside each object, for scripts/check_resources.sh, and off the terminal.
+set_target_properties(canopy_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
+  "${PROJECT_SOURCE_DIR}/cmake/nvcc_report.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")

@@ -1,0 +1,17 @@
+# The tests on a device: one executable, build/gpu_test. It is linked so that where it runs it needs the driver and a C
+# library alone: static archives come first, and what they answered is not looked for in shared libraries.
+file(GLOB gpu_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.cpp)
+add_executable(gpu_test EXCLUDE_FROM_ALL ${gpu_test_sources})
+target_compile_options(gpu_test PRIVATE ${warnings})
+target_include_directories(gpu_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(gpu_test PRIVATE canopy_host canopy_static)
+foreach(archive libfmt.a libgomp.a)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${archive} OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(EXISTS ${path})
+    target_link_libraries(gpu_test PRIVATE ${path})
+  endif()
+endforeach()
+if(OpenMP_CXX_FOUND)
+  target_compile_options(gpu_test PRIVATE ${OpenMP_CXX_FLAGS})
+endif()
+target_link_options(gpu_test PRIVATE -static-libgcc -static-libstdc++ -Wl,--as-needed)

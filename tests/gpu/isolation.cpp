@@ -1,0 +1,183 @@
+// What must not change a bit: a poisoned branch outside its subtree, the batch a row is in, slots and rows that belong to
+// nobody. And malformed rows: flagged, NaN or untouched, never a hang.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <tuple>
+
+#include "gpu/harness.hpp"
+#include "message.hpp"
+
+namespace canopy::gpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+
+bool same(const Outputs& x, int bx, const Outputs& y, int by, int t) {
+  return same_row(x.o, bx, y.o, by, t) && same_row(x.u, bx, y.u, by, t) && same_row(x.l, bx, y.l, by, t);
+}
+
+void poison_branches(Report& report, bool light) {
+  std::vector<std::tuple<const char*, int, int>> cases = {
+      {"best-first", 128, 1}, {"best-first", 128, 5}, {"best-first", 128, 60}, {"best-first", 16, 3}, {"random", 200, 30},
+      {"random", 200, 120},   {"chain", 65, 40},      {"chain", 256, 16},      {"chain", 256, 200},   {"star", 33, 9},
+      {"spine", 64, 20},      {"balanced", 85, 2},    {"caterpillar", 100, 30}, {"chain", 7, 3}};
+  if (light) cases = {{"best-first", 20, 3}};
+  for (const auto& [family, nodes, node] : cases)
+    for (const float poison : {kNan, kInf, -kInf, 1e30f}) {
+      const ProblemSpec spec = base(family, nodes);
+      HostProblem clean = make(spec), dirty = clean;
+      const Tree tree = *make_family(spec.family);
+      for (const char* name : {"q", "k", "v", "g", "beta"}) {
+        HostTensor& tensor = dirty.tensors.at(name);
+        const std::int64_t row = tensor.elements() / nodes;
+        for (std::int64_t i = node * row; i < (node + 1) * row; ++i) tensor.set(i, poison);
+      }
+      for (const Contender& contender : contenders()) {
+        const Outputs expected = run(contender, clean), got = run(contender, dirty);
+        std::string wrong = expected.error.ok() ? got.error.message : expected.error.message;
+        int touched = 0, first = -1;
+        for (int i = 0; wrong.empty() && i < nodes; ++i)
+          if (i != node && !contains(tree.ancestors(i), node) && !same(expected, 0, got, 0, i) && touched++ == 0) first = i;
+        if (touched > 0) wrong = text(touched, " nodes outside the branch changed, the first is ", first);
+        report.add("poisoned branch", contender.name,
+                   wrong.empty() ? "" : text(family, " T=", nodes, ", ", double(poison), " at node ", node, ": ", wrong));
+      }
+    }
+}
+
+// Row b of a batch as a problem of its own.
+HostProblem alone(const HostProblem& batch, int b) {
+  HostProblem one = batch;
+  const std::int64_t B = batch.tensors.at("q").shape[0];
+  for (auto& [name, tensor] : one.tensors) {
+    if (name == "state" || name == "A_log" || name == "dt_bias") continue;
+    const std::size_t each = tensor.bytes.size() / B;
+    tensor.shape[0] = 1;
+    tensor.bytes.assign(batch.tensors.at(name).bytes.begin() + b * each, batch.tensors.at(name).bytes.begin() + (b + 1) * each);
+  }
+  return one;
+}
+
+void batches(Report& report, bool light) {
+  for (const auto& [nodes, heads] : {std::pair{100, 4}, {7, 16}, {16, 16}, {230, 2}}) {
+    if (light && nodes > 7) continue;
+    for (const int batch : {3, 16}) {
+      ProblemSpec spec = base("random", nodes);
+      spec.batch = batch, spec.ragged = true, spec.slots = true, spec.heads_k = heads / 2, spec.heads_v = heads;
+      HostProblem problem = make(spec);
+      const Problem view = *problem.problem();
+      for (const Contender& contender : contenders()) {
+        const Outputs together = run(contender, problem);
+        std::string wrong = together.error.message;
+        for (int b = 0; wrong.empty() && b < batch; b += batch > 3 ? 5 : 1) {
+          HostProblem one = alone(problem, b);
+          const Outputs single = run(contender, one);
+          wrong = single.error.message;
+          for (int t = 0; wrong.empty() && t < live_nodes(view, b); ++t)
+            if (!same(together, b, single, 0, t)) wrong = text("row ", b, ", node ", t, " has other bits alone");
+        }
+        report.add("batch", contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong);
+      }
+    }
+  }
+}
+
+void strangers(Report& report) {
+  ProblemSpec spec = base("random", 40);
+  spec.batch = 4, spec.ragged = true, spec.slots = true;
+  HostProblem clean = make(spec), dirty = clean;
+  const Problem view = *clean.problem();
+  HostTensor& state = dirty.tensors.at("state");
+  const std::int64_t each = state.elements() / view.slots;
+  for (std::int64_t slot = 0; slot < view.slots; ++slot) {
+    bool used = false;
+    for (int b = 0; b < view.batch; ++b) used |= slot_of(view, view.slot_index, b) == slot && live_nodes(view, b) > 0;
+    for (std::int64_t i = 0; !used && i < each; ++i) state.set(slot * each + i, kNan);
+  }
+  for (const char* name : {"q", "k", "v", "g", "beta"}) {
+    HostTensor& tensor = dirty.tensors.at(name);
+    const std::int64_t row = tensor.elements() / (view.batch * view.nodes);
+    for (int b = 0; b < view.batch; ++b)
+      for (std::int64_t i = (b * view.nodes + live_nodes(view, b)) * row; i < (b + 1) * view.nodes * row; ++i)
+        tensor.set(i, kNan);
+  }
+  HostTensor& parents = dirty.tensors.at("parents");
+  for (int b = 0; b < view.batch; ++b)
+    for (int t = live_nodes(view, b); t < view.nodes; ++t) parents.i32()[b * view.nodes + t] = 0x7fffffff;
+  for (const Contender& contender : contenders()) {
+    const Outputs x = run(contender, clean), y = run(contender, dirty);
+    std::string wrong = x.error.ok() ? y.error.message : x.error.message;
+    if (wrong.empty() && (x.o.bytes != y.o.bytes || x.u.bytes != y.u.bytes || x.status != y.status))
+      wrong = "NaN in unused slots or rows past the count changed something";
+    report.add("unused memory", contender.name, wrong);
+  }
+}
+
+void malformed(Report& report) {
+  for (const int nodes : {6, 40}) {
+    ProblemSpec spec = base("random", nodes);
+    spec.batch = 8;
+    HostProblem problem = make(spec);
+    HostProblem clean = problem;
+    std::int32_t* const parents = problem.tensors.at("parents").i32();
+    parents[1 * nodes + 3] = 3;           // its own parent
+    parents[2 * nodes + 4] = 1 << 30;     // out of range
+    parents[3 * nodes + 5] = -1;          // a second root
+    parents[4 * nodes + 2] = 5;           // after its child
+    HostTensor count = HostTensor::make(CANOPY_I32, {8}), slots = count;
+    for (int b = 0; b < 8; ++b) count.i32()[b] = nodes, slots.i32()[b] = b;
+    count.i32()[5] = -2, count.i32()[6] = nodes + 1, slots.i32()[7] = 8;
+    const std::int32_t expected[] = {0, 1, 1, 1, 1, CANOPY_ROW_BAD_COUNT, CANOPY_ROW_BAD_COUNT, CANOPY_ROW_BAD_SLOT};
+    const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+      params.problem.trees.count = on_device(count.i32(), 8, held);
+      params.problem.slot_index = on_device(slots.i32(), 8, held);
+    }};
+    for (const Contender& contender : contenders()) {
+      const Outputs out = run(contender, problem, options), good = run(contender, clean);
+      std::string wrong = out.error.message;
+      for (int b = 0; wrong.empty() && b < 8; ++b) {
+        if (out.status[b] != expected[b]) wrong = text("row_status[", b, "] = ", out.status[b], ", expected ", expected[b]);
+        for (int t = 0; wrong.empty() && t < nodes; ++t) {
+          const std::int64_t width = out.o.elements() / (8 * nodes), first = (b * nodes + t) * width;
+          if (expected[b] == 0 && !same(out, b, good, b, t)) wrong = text("the healthy row ", b, " changed");
+          if (expected[b] > 1 && (!untouched_row(out.o, b, t) || !untouched_row(out.u, b, t)))
+            wrong = text("the skipped row ", b, " was written");
+          for (std::int64_t i = first; expected[b] == 1 && i < first + width; ++i)
+            if (!std::isnan(out.o.get(i)) || untouched_row(out.o, b, t)) wrong = text("row ", b, ", node ", t, " is not NaN");
+        }
+      }
+      report.add("malformed", contender.name, wrong);
+    }
+  }
+  // Links that run in circles, leave the row, or reach a node twice.
+  HostProblem problem = make(base("chain", 5));
+  const std::int32_t children[][5] = {{1, 2, 3, 4, 1}, {1, 2, 3, 99, -1}, {1, 2, 1, 4, -1}, {2, 3, 4, -1, -1}, {1, 1, 1, 1, 1}};
+  const std::int32_t siblings[][5] = {{-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, 1, -1, -7}, {0, 0, 0, 0, 0}};
+  for (int i = 0; i < 5; ++i) {
+    const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+      params.problem.trees.parents = nullptr;
+      params.problem.trees.next_token = on_device(children[i], 5, held);
+      params.problem.trees.next_sibling = on_device(siblings[i], 5, held);
+    }};
+    for (const Contender& contender : contenders()) {
+      const Outputs out = run(contender, problem, options);
+      report.add("malformed", contender.name,
+                 !out.error.ok() ? out.error.message
+                 : out.status[0] == CANOPY_ROW_BAD_TREE && std::isnan(out.o.get(0)) ? ""
+                                                              : text("bad links ", i, ": row_status = ", out.status[0]));
+    }
+  }
+}
+
+}  // namespace
+
+void test_isolation(Report& report, bool light) {
+  poison_branches(report, light);
+  batches(report, light);
+  strangers(report);
+  malformed(report);
+}
+
+}  // namespace canopy::gpu

@@ -1,0 +1,228 @@
+// Every contender against the oracle: families and sizes, hostile inputs, types, forms, strides, far slots.
+#include <cstring>
+
+#include "gpu/harness.hpp"
+#include "message.hpp"
+
+namespace canopy::gpu {
+namespace {
+
+using host::Betas, host::Gates, host::Keys;
+
+void check_all(Report& report, const std::string& group, const ProblemSpec& spec, const RunOptions& options = {},
+               const std::function<void(HostProblem&)>& change = {}) {
+  HostProblem problem = make(spec);
+  if (change) change(problem);
+  const Problem view = *problem.problem();
+  const Truth truth = solve(view);
+  for (const Contender& contender : contenders()) {
+    const Outputs out = run(contender, problem, options);
+    if (out.refused) continue;
+    double worst = 0;
+    const std::string wrong = judge(contender, view, truth, out, worst);
+    report.add(group, contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
+  }
+}
+
+void trees(Report& report, bool light) {
+  const std::vector<int> sizes = light ? std::vector<int>{3, 17}
+                                       : std::vector<int>{1,  2,  3,  4,  5,  8,   15,  16,  17,  31, 32,
+                                                          33, 63, 64, 65, 100, 127, 128, 129, 255, 256};
+  for (const char* family : family_names())
+    for (const int nodes : sizes) {
+      const ProblemSpec spec = base(family, nodes);
+      if (make_family(spec.family)) check_all(report, "families", spec);
+    }
+  if (light) return;
+  for (int seed = 0; seed < 12; ++seed) {  // labels in any topological order
+    ProblemSpec spec = base("random", 20 + 20 * seed);
+    spec.family.seed = spec.seed = 100 + seed;
+    const Tree tree = *make_family(spec.family);
+    spec.trees = {*relabel(tree, random_topological_labels(tree, 7 + seed))};
+    check_all(report, "relabelled", spec);
+  }
+}
+
+void inputs(Report& report, bool light) {
+  std::vector<std::pair<const char*, int>> shapes = {{"chain", 8},   {"chain", 17},  {"chain", 64},
+                                                     {"chain", 255}, {"chain", 256}, {"best-first", 128},
+                                                     {"random", 200}, {"spine", 65}};
+  if (light) shapes = {{"chain", 17}};
+  for (const auto& [family, nodes] : shapes) {
+    const auto with = [&, family = family, nodes = nodes](const std::string& group, auto change) {
+      ProblemSpec spec = base(family, nodes);
+      change(spec);
+      check_all(report, group, spec);
+    };
+    const int step = light ? 5 : 1;
+    for (int keys = 0; keys <= static_cast<int>(Keys::tiny); keys += step)
+      for (const double cosine : {0.95, 0.99})
+        with("keys", [&](ProblemSpec& spec) {
+          spec.keys = static_cast<Keys>(keys), spec.key_cosine = cosine;
+          spec.gates = Gates::zero, spec.betas = Betas::one;
+          spec.l2norm = spec.keys == Keys::tiny;
+        });
+    for (int gates = 0; gates <= static_cast<int>(Gates::positive); gates += step)
+      with("gates", [&](ProblemSpec& spec) { spec.gates = static_cast<Gates>(gates); });
+    for (int betas = 0; betas <= static_cast<int>(Betas::mixed); betas += step)
+      with("betas", [&](ProblemSpec& spec) { spec.betas = static_cast<Betas>(betas); });
+    for (const double scale : {1e4, 1e-4}) with("state scale", [&](ProblemSpec& spec) { spec.state_scale = scale; });
+  }
+  ProblemSpec extreme = base("random", 40);  // raw gates where exp and softplus over- and underflow
+  extreme.raw_gates = true;
+  check_all(report, "gates", extreme, {}, [](HostProblem& problem) {
+    HostTensor &a = problem.tensors.at("a"), &b = problem.tensors.at("b"), &a_log = problem.tensors.at("A_log");
+    for (std::int64_t i = 0; i < a.elements(); ++i)
+      a.set(i, i % 3 == 0 ? 100.0f : i % 3 == 1 ? -100.0f : a.get(i)), b.set(i, i % 5 == 0 ? 100.0f : i % 5 == 1 ? -100.0f : b.get(i));
+    a_log.set(0, 90.0f);
+  });
+}
+
+void types(Report& report, bool light) {
+  const canopy_dtype all[] = {CANOPY_F32, CANOPY_BF16, CANOPY_F16};
+  for (const canopy_dtype input : all)
+    for (const canopy_dtype state : all)
+      for (const canopy_state_layout layout : {CANOPY_STATE_VK, CANOPY_STATE_KV})
+        for (const int k : {64, 128})
+          for (const int v : {64, 128}) {
+            if (light && (input != state || k != v)) continue;
+            ProblemSpec spec = base("best-first", light ? 20 : 70);
+            spec.input = input, spec.state = state, spec.layout = layout, spec.dim_k = k, spec.dim_v = v;
+            check_all(report, "types", spec, {.output = input, .adjust = {}});
+            if (!light && k == v) check_all(report, "types", spec);
+            spec.family = base("chain", 6).family;
+            check_all(report, "types", spec, {.output = state, .adjust = {}});
+          }
+}
+
+// First child and next sibling of each node, children in descending order (siblings come in any order).
+void links_of(std::span<const std::int32_t> parents, std::int32_t* child, std::int32_t* sibling) {
+  std::fill_n(child, parents.size(), -1), std::fill_n(sibling, parents.size(), -1);
+  for (std::size_t i = 1; i < parents.size(); ++i) {
+    sibling[i] = child[parents[i]];
+    child[parents[i]] = static_cast<std::int32_t>(i);
+  }
+}
+
+void forms(Report& report, bool light) {
+  const auto with = [&](const std::string& group, auto change, const RunOptions& options = {}) {
+    ProblemSpec spec = base("best-first", light ? 20 : 90);
+    change(spec);
+    check_all(report, group, spec, options);
+  };
+  with("forms", [](ProblemSpec& spec) { spec.raw_gates = true; });
+  with("forms", [](ProblemSpec& spec) { spec.l2norm = true; });
+  with("forms", [](ProblemSpec& spec) { spec.raw_gates = spec.l2norm = true; });
+  for (const auto& [h, hv] : {std::pair{2, 2}, {2, 4}, {2, 6}, {2, 8}, {1, 8}, {4, 4}, {8, 16}})
+    with("heads", [&, h = h, hv = hv](ProblemSpec& spec) { spec.heads_k = h, spec.heads_v = hv; });
+  for (const int batch : light ? std::vector<int>{3} : std::vector<int>{2, 3, 4, 5, 8, 11, 16}) {
+    with("batches", [&](ProblemSpec& spec) { spec.batch = batch, spec.ragged = true; });
+    with("batches", [&](ProblemSpec& spec) { spec.batch = batch, spec.slots = true; });
+    with("batches", [&](ProblemSpec& spec) {
+      spec.batch = batch, spec.ragged = spec.slots = true;
+      spec.family = base("random", 40).family;
+    });
+    with("batches", [&](ProblemSpec& spec) {
+      spec.batch = batch, spec.ragged = true, spec.heads_k = 4, spec.heads_v = 8;
+      spec.family = base("chain", 7).family;
+    });
+  }
+  // Links instead of parents, and 64-bit slots.
+  ProblemSpec spec = base("random", light ? 20 : 120);
+  spec.batch = 3, spec.slots = true;
+  HostProblem problem = make(spec);
+  const Problem view = *problem.problem();
+  const Truth truth = solve(view);
+  std::vector<std::int32_t> child(view.batch * view.nodes), sibling = child;
+  std::vector<std::int64_t> slots(view.batch);
+  for (int b = 0; b < view.batch; ++b) {
+    links_of({view.trees.parents + b * view.trees.row_stride, static_cast<std::size_t>(view.nodes)}, &child[b * view.nodes],
+             &sibling[b * view.nodes]);
+    slots[b] = slot_of(view, view.slot_index, b);
+  }
+  const RunOptions linked{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+    params.problem.trees.parents = nullptr;
+    params.problem.trees.next_token = on_device(child.data(), child.size(), held);
+    params.problem.trees.next_sibling = on_device(sibling.data(), sibling.size(), held);
+    params.problem.trees.row_stride = view.nodes;
+    params.problem.slot_index = on_device(slots.data(), slots.size(), held);
+    params.problem.slot_index_dtype = CANOPY_I64;
+  }};
+  for (const Contender& contender : contenders()) {
+    double worst = 0;
+    report.add("forms", contender.name, judge(contender, view, truth, run(contender, problem, linked), worst), worst);
+  }
+}
+
+// The same numbers through views with other strides, shifted so that no row starts on a 16-byte boundary, give the same
+// bits as the contiguous ones.
+void strides(Report& report, bool light) {
+  ProblemSpec spec = base("best-first", light ? 20 : 50);
+  spec.batch = 2, spec.heads_k = 2, spec.heads_v = 4;
+  for (const int shift : {0, 1}) {
+    HostProblem problem = make(spec);
+    std::map<std::string, std::vector<std::byte>> spread;
+    const auto respread = [&](const std::string& name, canopy_tensor& view, std::vector<DeviceMemory>& held) {
+      const HostTensor& tensor = problem.tensors.at(name);
+      const std::int64_t B = tensor.shape[0], T = tensor.shape[1], N = tensor.shape[2], W = tensor.shape[3];
+      const std::int64_t size = static_cast<std::int64_t>(host::size_of(tensor.dtype));
+      const std::int64_t head = W + (shift ? 3 : 8), node = N * head + (shift ? 5 : 64), row = T * node + (shift ? 1 : 16);
+      std::vector<std::byte> bytes((B * row + shift) * size, std::byte{0xff});
+      for (std::int64_t i = 0; i < B * T * N; ++i)
+        std::memcpy(&bytes[(shift + i / (T * N) * row + i / N % T * node + i % N * head) * size], &tensor.bytes[i * W * size], W * size);
+      view.data = const_cast<std::byte*>(on_device(bytes.data(), bytes.size(), held)) + shift * size;
+      view.stride[1] = row, view.stride[2] = node, view.stride[3] = head;
+    };
+    const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+      Problem& p = params.problem;
+      respread("q", p.q, held), respread("k", p.k, held), respread("v", p.v, held), respread("state", p.state, held);
+    }};
+    for (const Contender& contender : contenders()) {
+      const Outputs plain = run(contender, problem), strided = run(contender, problem, options);
+      if (strided.refused) continue;
+      std::string wrong = plain.error.ok() ? strided.error.message : plain.error.message;
+      if (wrong.empty() && (plain.o.bytes != strided.o.bytes || plain.u.bytes != strided.u.bytes))
+        wrong = text("other bits, rows shifted by ", shift, " elements");
+      report.add("strides", contender.name, wrong);
+    }
+  }
+}
+
+// The last slot of a pool of more than 2^31 elements.
+void far_slot(Report& report) {
+  ProblemSpec spec = base("best-first", 64);
+  spec.heads_k = 16, spec.heads_v = 32;
+  HostProblem problem = make(spec);
+  const Problem view = *problem.problem();
+  const Truth truth = solve(view);
+  const std::int64_t slots = 4097, each = 32 * 128 * 128;
+  DeviceMemory pool(static_cast<std::size_t>(slots * each * 4));
+  const HostTensor& state = problem.tensors.at("state");
+  if (Error error = pool.upload(state.bytes.data(), each * 4, (slots - 1) * each * 4); !error.ok()) {
+    report.note("far slot: not tested, " + error.message);
+    return;
+  }
+  const std::int32_t slot = static_cast<std::int32_t>(slots - 1);
+  for (const Contender& contender : contenders()) {
+    double worst = 0;
+    const Outputs out = run(contender, problem, {.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+                              params.problem.state.data = pool.data();
+                              params.problem.slots = slots;
+                              params.problem.slot_index = on_device(&slot, 1, held);
+                            }});
+    report.add("slot 4096", contender.name, judge(contender, view, truth, out, worst), worst);
+  }
+}
+
+}  // namespace
+
+void test_parity(Report& report, bool light) {
+  trees(report, light);
+  inputs(report, light);
+  types(report, light);
+  forms(report, light);
+  strides(report, light);
+  if (!light) far_slot(report);
+}
+
+}  // namespace canopy::gpu
