@@ -25,12 +25,12 @@ section() {
   return "$status"
 }
 
-run_tests() { ctest --test-dir "$1" --parallel "$jobs" --no-tests=error "${@:2}"; }
+run_tests() { ctest --preset "$1" --parallel "$jobs" --no-tests=error; }
 
 build_release() { scripts/build.sh default build -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
 # The heavy tables are for the release build; under the sanitizers the unit tests reach the same code.
-asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit && UBSAN_OPTIONS=print_stacktrace=1 run_tests build-asan; }
-tsan() { scripts/build.sh tsan build-tsan && run_tests build-tsan; }
+asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit && run_tests asan; }
+tsan() { scripts/build.sh tsan build-tsan && run_tests tsan; }
 fuzz() { tests/fuzz/run.sh 20; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
@@ -39,7 +39,7 @@ neon() {
 }
 
 if section "set-up" scripts/setup.sh test && section "build" build_release; then
-  section "tests" run_tests build
+  section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "NEON kernels compile" neon
   section "AddressSanitizer, UndefinedBehaviorSanitizer" asan
