@@ -24,23 +24,41 @@ std::string misaligned(const char* name, const Tensor& tensor) {
   const int bytes = tensor.dtype == CANOPY_F32 ? 4 : 2;
   const bool ok = reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0 &&
                   (tensor.stride[1] | tensor.stride[2] | tensor.stride[3]) * bytes % 16 == 0;
+  if (ok && !fits_rows(tensor))
+    return text(name, ".stride[2] = ", tensor.stride[2], ": expected less than 4 GiB from node to node; ",
+                "copy it to a closer tensor, or use precision fp32");
   if (ok) return {};
   return text(name, ": expected rows on 16-byte boundaries (address and strides multiples of ", 16 / bytes,
               " elements), got strides ", tensor.stride[1], ", ", tensor.stride[2], ", ", tensor.stride[3],
               "; copy it to an aligned tensor, or use precision fp32");
 }
 
-FusedInstance pick(const VerifyParams& params) {
+int this_architecture() {
+  int device = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+FusedInstance pick(const VerifyParams& params, const FusedTuning& tuning) {
   const Problem& p = params.problem;
   const bool long_keys = p.dim_k == 128;
   if (!in_half(params)) return long_keys ? fused_fp32_128() : fused_fp32_64();
   const bool wide =
-      long_keys && p.dim_v == 128 && static_cast<std::int64_t>(p.batch) * p.heads_v >= kFusedTuning[0].wide_from_heads;
+      long_keys && p.dim_v == 128 && static_cast<std::int64_t>(p.batch) * p.heads_v >= tuning.wide_from_heads;
+  const bool many = long_keys && tuning.many_prep_warps;
   switch (p.q.dtype) {
     case CANOPY_BF16:
-      return wide ? fused_wide_bf16_128() : long_keys ? fused_narrow_bf16_128() : fused_narrow_bf16_64();
+      return wide        ? fused_wide_bf16_128()
+             : many      ? fused_narrow8_bf16_128()
+             : long_keys ? fused_narrow_bf16_128()
+                         : fused_narrow_bf16_64();
     case CANOPY_F16:
-      return wide ? fused_wide_f16_128() : long_keys ? fused_narrow_f16_128() : fused_narrow_f16_64();
+      return wide        ? fused_wide_f16_128()
+             : many      ? fused_narrow8_f16_128()
+             : long_keys ? fused_narrow_f16_128()
+                         : fused_narrow_f16_64();
     default:
       return long_keys ? fused_narrow_f32_128() : fused_narrow_f32_64();
   }
@@ -74,16 +92,34 @@ std::size_t fused_workspace(const VerifyParams& params) {
 Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   const Problem& p = params.problem;
   if (p.batch == 0) return {};
-  const FusedInstance instance = pick(params);
-  FusedArguments fused{params, plan, static_cast<__half*>(workspace), scale_of(p)};
+  const FusedTuning& tuning = fused_tuning(this_architecture());
+  const FusedInstance instance = pick(params, tuning);
+  FusedArguments fused{params,
+                       rows_of(p.q),
+                       rows_of(p.k),
+                       rows_of(p.v),
+                       rows_of(params.o),
+                       rows_of(params.stash_u),
+                       plan,
+                       static_cast<__half*>(workspace),
+                       scale_of(p)};
   ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
   void* arguments[] = {in_half(params) ? static_cast<void*>(&fused) : &exact};
+
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(p.heads_v * (p.dim_v / instance.columns), p.batch);
+  launch.blockDim = dim3(instance.threads);
+  launch.dynamicSmemBytes = instance.shared_bytes;
+  launch.stream = stream;
+  launch.attrs = &dependent;
+  launch.numAttrs = tuning.dependent_launch && in_half(params);
   // A property of the function, not work on the stream: allowed while a graph is captured.
   cudaError_t error = cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(instance.shared_bytes));
-  if (error == cudaSuccess)
-    error = cudaLaunchKernel(instance.kernel, dim3(p.heads_v * (p.dim_v / instance.columns), p.batch),
-                             dim3(instance.threads), arguments, instance.shared_bytes, stream);
+  if (error == cudaSuccess) error = cudaLaunchKernelExC(&launch, instance.kernel, arguments);
   if (error != cudaSuccess)
     return {CANOPY_INTERNAL, text("launch of the fused kernel failed: ", cudaGetErrorString(error))};
   return {};

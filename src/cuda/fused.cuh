@@ -10,7 +10,7 @@
 // Keeps      a row's bits do not depend on the batch or the tile width; what is not finite stays in its subtree.
 //
 // Flow
-//   1. All warps: plan, gates, S0 on their way; then l by pointer doubling.
+//   1. All warps: own copies on their way, gates and plan into tables; then l by pointer doubling.
 //   2. Prep warps take the steps in turn: own cp.async of the 16 block rows of K and Q and the 16 path rows of K into a
 //      ring slot; raw products; K and Q to fp16 in place; decay, mask; substitution; coefficients into the slot.
 //   3. Solver warps (16 kTiles value columns each) follow through mbarriers: S0^T k and S0^T q from S0 in registers, R,
@@ -46,9 +46,17 @@ struct FusedShared {
 
 struct FusedArguments {
   VerifyParams params;
+  Rows q, k, v, o, u;
   const DevicePlan* plans;
   __half* spill;
   float scale;
+};
+
+// What a CTA works on.
+struct FusedWork {
+  int b, head, key_head, column;
+  int count, depth, blocks, steps;
+  std::int64_t slot;
 };
 
 // Position in the ring: step s lies in slot s % kSlots, on its s / kSlots-th use.
@@ -79,92 +87,112 @@ __device__ void write_nan(const VerifyParams& p, int b, int head, int column, in
   }
 }
 
+// The tables, each warp after it has started its own copies; all warps meet in here.
+template <class Shape>
+__device__ __forceinline__ void finish_tables(NodeTables& tables, const FusedArguments& arguments,
+                                              const FusedWork& work) {
+  load_gates<Shape::kThreads>(tables, arguments.params.problem, work.b, work.head, work.count);
+  load_plan<Shape::kThreads>(tables, arguments.plans[work.b]);
+  __syncthreads();
+  accumulate_gates<Shape::kThreads>(tables, work.count, work.depth);
+}
+
 template <class Shape>
 __device__ __forceinline__ void prep_warp(FusedShared<Shape>& shared, const FusedArguments& arguments,
-                                          const DevicePlan& plan, int b, int head, int count, int steps, int unit,
-                                          int lane) {
+                                          const DevicePlan& plan, const FusedWork& work, int unit, int lane) {
   using Input = typename Shape::Input;
-  constexpr int K = Shape::K, kSlots = Shape::kSlots;
-  const Problem& p = arguments.params.problem;
-  auto start = [&](int step) {
-    if constexpr (kAsync<Input>) {
-      if (step < steps) {
-        const StepRows rows = step_rows(shared.tables, plan, step, count, lane);
-        start_rows<Input, K>(shared.slots[step % kSlots], p, rows, b, head, lane);
-      }
-      cute::cp_async_fence();
-    }
-  };
-#pragma unroll
-  for (int i = 0; i < Shape::kDepth; ++i) start(unit + i * Shape::kPrepWarps);
-  accumulate_gates<Shape::kThreads>(shared.tables, count, plan.depth);
+  constexpr int K = Shape::K, kSlots = Shape::kSlots, kStride = Shape::kPrepWarps;
+  const char *keys = arguments.k.of(work.b, work.key_head), *queries = arguments.q.of(work.b, work.key_head);
+  const std::uint32_t key_step = arguments.k.node, query_step = arguments.q.node;
+  const bool l2norm = arguments.params.problem.l2norm != 0;
+  const float eps = arguments.params.problem.l2norm_eps;
 
-  for (int step = unit; step < steps; step += Shape::kPrepWarps) {
-    const int slot = step % kSlots;
+  StepRows rows[Shape::kDepth];  // of the steps whose copies are under way, the next one first
+#pragma unroll
+  for (int i = 0; i < Shape::kDepth; ++i) {
+    const int step = unit + i * kStride;
+    if (step < work.steps) {
+      rows[i] = read_step(plan, step, lane);
+      if constexpr (kAsync<Input>)
+        start_rows<K>(shared.slots[step % kSlots], keys, key_step, queries, query_step, rows[i], lane);
+    }
+    if constexpr (kAsync<Input>) cute::cp_async_fence();
+  }
+  finish_tables<Shape>(shared.tables, arguments, work);
+
+  for (int step = unit; step < work.steps; step += kStride) {
+    const int slot = step % kSlots, next = step + kSlots;
+    StepRows next_rows{};
+    if (next < work.steps) next_rows = read_step(plan, next, lane);
     if constexpr (kAsync<Input>) {
       cute::cp_async_wait<Shape::kDepth - 1>();
     } else {
       if (step >= kSlots) barrier_wait(&shared.empty[slot], (step / kSlots - 1) & 1);
-      const StepRows rows = step_rows(shared.tables, plan, step, count, lane);
       Slot<K>& to = shared.slots[slot];
-      const float* keys = static_cast<const float*>(p.k.data) + b * p.k.stride[1] + head * p.k.stride[3];
-      const float* queries = static_cast<const float*>(p.q.data) + b * p.q.stride[1] + head * p.q.stride[3];
-      read_f32_rows<K>(to.keys, to.input_factor[0], keys, p.k.stride[2], rows.block_node, lane);
-      read_f32_rows<K>(to.queries, to.input_factor[1], queries, p.q.stride[2], rows.block_node, lane);
-      read_f32_rows<K>(to.path, to.input_factor[2], keys, p.k.stride[2], rows.path_node, lane);
+      read_f32_rows<K>(to.keys, to.input_factor[0], keys, key_step, rows[0].node, 0, lane);
+      read_f32_rows<K>(to.queries, to.input_factor[1], queries, query_step, rows[0].node, 0, lane);
+      read_f32_rows<K>(to.path, to.input_factor[2], keys, key_step, rows[0].node, 16, lane);
     }
     __syncwarp();
-    prepare_step<Input, K>(shared.slots[slot], shared.tables, plan, p, arguments.scale, step, &shared.converted[slot],
-                           &shared.published[slot], lane);
+    prepare_step<Input, K>(shared.slots[slot], shared.tables, rows[0], l2norm, eps, arguments.scale,
+                           &shared.converted[slot], &shared.published[slot], lane);
     if constexpr (kAsync<Input>) {
-      const int next = step + kSlots;
-      if (next < steps) barrier_wait(&shared.empty[slot], (step / kSlots) & 1);
-      start(next);
+      if (next < work.steps) {
+        barrier_wait(&shared.empty[slot], (step / kSlots) & 1);
+        start_rows<K>(shared.slots[slot], keys, key_step, queries, query_step, next_rows, lane);
+      }
+      cute::cp_async_fence();
     }
+#pragma unroll
+    for (int i = 0; i + 1 < Shape::kDepth; ++i) rows[i] = rows[i + 1];
+    rows[Shape::kDepth - 1] = next_rows;
   }
 }
 
 template <class Shape>
 __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const FusedArguments& arguments,
-                                            const DevicePlan& plan, std::int64_t slot_index, int b, int head,
-                                            int column, int count, int warp, int lane) {
+                                            const DevicePlan& plan, const FusedWork& work, int warp, int lane) {
   using Input = typename Shape::Input;
   constexpr int K = Shape::K, kTiles = Shape::kTiles;
-  const VerifyParams& p = arguments.params;
+  constexpr int kValueBytes = 16 * sizeof(Input);  // of one column group
   const NodeTables& tables = shared.tables;
   ValueGroup<Input>* groups = shared.groups + warp * kTiles;
   float* stage = shared.stage[warp];
-  const int blocks = plan.blocks, first_column = column + 16 * kTiles * warp;
-  const int value_groups = p.problem.dim_v / 16;
+  const int blocks = work.blocks, count = work.count, column = work.column + 16 * kTiles * warp;
+  const Problem& problem = arguments.params.problem;
   __half* spill =
-      arguments.spill + ((static_cast<std::int64_t>(b) * p.problem.heads_v + head) * value_groups + first_column / 16) *
-                            (kSpillRows * 16);
+      arguments.spill +
+      ((std::int64_t{work.b} * problem.heads_v + work.head) * (problem.dim_v / 16) + column / 16) * (kSpillRows * 16);
+  const char* values = arguments.v.of(work.b, work.head) + column * sizeof(Input);
+  const int o_bytes = arguments.o.dtype == CANOPY_F32 ? 4 : 2;
+  char* out = arguments.o.of(work.b, work.head) + column * o_bytes;
+  const bool stores_u = arguments.u.data != nullptr;
+  char* u_out = arguments.u.of(work.b, work.head) + column * 4;
 
-  auto node_of = [&](int rank) { return rank < count ? static_cast<int>(tables.order[rank]) : -1; };
-  auto start = [&](int block) {
-    if (block < blocks) {
-      const int node = node_of(16 * block + lane / 2);
+  auto start = [&](int block, int node) {
 #pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-        start_values<Input>(groups[m].values[block % kValueStages], p.problem.v, node, b, head, first_column + 16 * m,
-                            lane);
-    }
-    cute::cp_async_fence();
+    for (int m = 0; m < kTiles; ++m)
+      start_values<Input>(groups[m].values[block % kValueStages], values + m * kValueBytes, arguments.v.node, node,
+                          lane);
   };
 
   StateTile<K> state[kTiles];
   {
-    float s0[K / 32][2][8];
-    load_state<K>(s0, p.problem, slot_index, head, first_column, lane);
+    StateElements<K> s0;
+    load_state<K>(s0, problem, work.slot, work.head, column, lane);
 #pragma unroll
-    for (int i = 0; i < kValueStages; ++i) start(i);
+    for (int i = 0; i < kValueStages; ++i) {
+      const int rank = 16 * i + lane / 2;
+      if (i < blocks) start(i, rank < count ? static_cast<int>(plan.order[rank]) : -1);
+      cute::cp_async_fence();
+    }
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) clear(groups[m].stack, lane);
-    accumulate_gates<Shape::kThreads>(shared.tables, count, plan.depth);
+    finish_tables<Shape>(shared.tables, arguments, work);
     convert_state<K>(state[0], s0);
 #pragma unroll
     for (int m = 1; m < kTiles; ++m) {
-      load_state<K>(s0, p.problem, slot_index, head, first_column + 16 * m, lane);
+      load_state<K>(s0, problem, work.slot, work.head, column + 16 * m, lane);
       convert_state<K>(state[m], s0);
     }
   }
@@ -190,7 +218,7 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
       const float2 query = *reinterpret_cast<const float2*>(slot->query_factor + j);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const float scale = state[m].unscale * state[m].value_scale;  // both powers of two
+        const float scale = state[m].product_scale;
         const float ek[2] = {exp_l.x * key.x * scale, exp_l.y * key.y * scale};
         const float eq[2] = {exp_l.x * query.x * scale, exp_l.y * query.y * scale};
 #pragma unroll
@@ -240,7 +268,7 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
     }
     unsigned nan_nodes[kTiles] = {};
     const bool spoilt_now = spoilt_before || any_spoilt(sum);
-    if (spoilt_now) {
+    if (__builtin_expect(spoilt_now, 0)) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         nan_nodes[m] = spoilt_nodes(r_half[m], lane);
@@ -271,7 +299,7 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
       sum = spoilt_by(u[m], sum);
     }
     const bool careful = any_spoilt(sum) || spoilt_now;
-    if (careful) {
+    if (__builtin_expect(careful, 0)) {
       spoilt_before = false;
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
@@ -290,22 +318,23 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
     if (lane == 0) barrier_arrive(&shared.empty[at.slot]);
     at.advance();
 
-    const int node = node_of(first + lane / 2);
+    const int rank = first + lane / 2, next = block + kValueStages, next_rank = 16 * next + lane / 2;
+    const int node = rank < count ? tables.order[rank] : -1;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      if (careful) fill_nan(o[m], nan_nodes[m], lane);
-      const float unscale = 1.f / state[m].value_scale;
+      if (__builtin_expect(careful, 0)) fill_nan(o[m], nan_nodes[m], lane);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) o[m][i / 4][i % 4] *= unscale;
-      write_tile(stage, o[m], p.o, node, b, head, first_column + 16 * m, lane);
-      if (p.stash_u.data) {
+      for (int i = 0; i < 8; ++i) o[m][i / 4][i % 4] *= state[m].value_unscale;
+      write_tile(stage, o[m], out + m * 16 * o_bytes, arguments.o.node, arguments.o.dtype, node, lane);
+      if (stores_u) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) r[m][i / 4][i % 4] *= unscale;
-        write_tile(stage, r[m], p.stash_u, node, b, head, first_column + 16 * m, lane);
+        for (int i = 0; i < 8; ++i) r[m][i / 4][i % 4] *= state[m].value_unscale;
+        write_tile(stage, r[m], u_out + m * 64, arguments.u.node, CANOPY_F32, node, lane);
       }
     }
     __syncwarp();
-    start(block + kValueStages);
+    if (next < blocks) start(next, next_rank < count ? tables.order[next_rank] : -1);
+    cute::cp_async_fence();
   }
 }
 
@@ -316,27 +345,24 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinCtas)
   auto& shared = *reinterpret_cast<FusedShared<Shape>*>(memory);
   const VerifyParams& p = arguments.params;
   const int tiles = p.problem.dim_v / Shape::kColumns;
-  const int b = blockIdx.y, head = blockIdx.x / tiles, tile = blockIdx.x % tiles, column = tile * Shape::kColumns;
-  const int key_head = head / (p.problem.heads_v / p.problem.heads_k);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const DevicePlan& plan = arguments.plans[b];
-  const bool reports = blockIdx.x == 0 && threadIdx.x == 0 && p.row_status;
+  FusedWork work;
+  work.b = blockIdx.y, work.head = blockIdx.x / tiles, work.column = blockIdx.x % tiles * Shape::kColumns;
+  work.key_head = work.head / (p.problem.heads_v / p.problem.heads_k);
+  const DevicePlan& plan = arguments.plans[work.b];
+  wait_for_previous_kernel();
 
-  const std::int64_t slot = device_slot(p.problem, p.problem.slot_index, b);
-  const int4 header = *reinterpret_cast<const int4*>(&plan);  // status, count, depth, blocks
-  load_gates<Shape::kThreads>(shared.tables, p.problem, b, head);
-  load_plan<Shape::kThreads>(shared.tables, plan, header.y);
-  if (slot < 0) {
-    if (reports) p.row_status[b] = 0;
-    return;
-  }
-  const int status = header.x | (slot >= p.problem.slots ? CANOPY_ROW_BAD_SLOT : 0), count = header.y;
-  if (reports) p.row_status[b] = status;
+  work.slot = device_slot(p.problem, p.problem.slot_index, work.b);
+  const int4 header = *reinterpret_cast<const int4*>(&plan);
+  work.steps = plan.steps, work.count = header.y, work.depth = header.z, work.blocks = header.w;
+  const int status = header.x | (work.slot >= p.problem.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  if (blockIdx.x == 0 && threadIdx.x == 0 && p.row_status) p.row_status[work.b] = work.slot < 0 ? 0 : status;
+  if (work.slot < 0) return;
   if (status) {
-    if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(p, b, head, column, count);
+    if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(p, work.b, work.head, work.column, work.count);
     return;
   }
-  if (count == 0) return;
+  if (work.count == 0) return;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kSlots; ++i) {
       barrier_init(&shared.converted[i], 1);
@@ -344,16 +370,15 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinCtas)
       barrier_init(&shared.empty[i], Shape::kSolverWarps);
     }
   }
-  __syncthreads();
   if (warp < Shape::kSolverWarps) {
-    solver_warp<Shape>(shared, arguments, plan, slot, b, head, column, count, warp, lane);
+    solver_warp<Shape>(shared, arguments, plan, work, warp, lane);
   } else {
-    prep_warp<Shape>(shared, arguments, plan, b, key_head, count, plan.steps, warp - Shape::kSolverWarps, lane);
+    prep_warp<Shape>(shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
   }
-  if (tile == 0 && p.stash_l.data) {
-    for (int r = threadIdx.x; r < count; r += Shape::kThreads)
-      static_cast<float*>(p.stash_l.data)[b * p.stash_l.stride[1] + shared.tables.order[r] * p.stash_l.stride[2] +
-                                          head * p.stash_l.stride[3]] = shared.tables.l[r].hi;
+  if (work.column == 0 && p.stash_l.data) {
+    for (int r = threadIdx.x; r < work.count; r += Shape::kThreads)
+      static_cast<float*>(p.stash_l.data)[work.b * p.stash_l.stride[1] + shared.tables.order[r] * p.stash_l.stride[2] +
+                                          work.head * p.stash_l.stride[3]] = shared.tables.l[r].hi;
   }
 }
 

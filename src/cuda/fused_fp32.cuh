@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kExactThreads, 2)
   }
   if (count == 0) return;
 
-  load_gates<kExactThreads>(tables, problem, b, head);
-  load_plan<kExactThreads>(tables, plan, count);
+  load_gates<kExactThreads>(tables, problem, b, head, count);
+  load_plan<kExactThreads>(tables, plan);
   const std::int64_t base = slot * problem.state.stride[1] + head * problem.state.stride[2],
                      step = problem.state.stride[3];
   for (int i = threadIdx.x; i < K * kExactColumns; i += kExactThreads) {

@@ -58,8 +58,12 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
   __shared__ unsigned value[2 * kNodes];                  // list ranking: nodes entered * 2^16 + depth changes
   __shared__ std::uint16_t next[2 * kNodes];
   __shared__ int parent_rank[kNodes], depth_of[kNodes];
-  __shared__ int deepest;
+  __shared__ std::uint8_t path[kBlocks][kNodes], order[kNodes], step_block[kMaxSteps], step_tile[kMaxSteps];
+  __shared__ int deepest, steps_of_tree;
 
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");  // the kernel behind waits before it reads
+#endif
   const int i = threadIdx.x;
   DevicePlan& plan = plans[blockIdx.x];
   const std::int64_t row = blockIdx.x * p.trees.row_stride;
@@ -138,7 +142,7 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
   }
   __syncthreads();
   if (live) {
-    plan.order[rank] = static_cast<std::uint8_t>(i);
+    plan.order[rank] = order[rank] = static_cast<std::uint8_t>(i);
     const int up = i == 0 ? kNone : linked[parent[i]];
     plan.parent[rank] = static_cast<std::uint8_t>(up);
     plan.below[rank] = static_cast<std::uint8_t>(below);
@@ -147,7 +151,7 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
     depth_of[rank] = depth;
     // This node stands on the root path of the first node of every later block that starts in its subtree.
     for (int block = rank / kRows + 1; block <= (rank + below) / kRows; ++block)
-      plan.path[block][depth] = static_cast<std::uint8_t>(rank);
+      plan.path[block][depth] = path[block][depth] = static_cast<std::uint8_t>(rank);
   }
   __syncthreads();
 
@@ -182,15 +186,33 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
     const int steps = __shfl_sync(~0u, before, kBlocks - 1);
     if (r < blocks) plan.ancestors[r] = static_cast<std::uint8_t>(ancestors);
     for (int tile = 0; tile < tiles; ++tile) {
-      plan.step_block[before - tiles + tile] = static_cast<std::uint8_t>(r);
-      plan.step_tile[before - tiles + tile] = static_cast<std::uint8_t>(tile);
+      step_block[before - tiles + tile] = static_cast<std::uint8_t>(r);
+      step_tile[before - tiles + tile] = static_cast<std::uint8_t>(tile);
     }
     if (r == 0) {
       plan.status = 0;
       plan.count = count;
       plan.depth = deepest;
       plan.blocks = blocks;
-      plan.steps = steps;
+      plan.steps = steps_of_tree = steps;
+    }
+  }
+  __syncthreads();
+  // Steps: 16 threads each.
+  for (int s = i / kRows; s < steps_of_tree; s += kNodes / kRows) {
+    const int row = i % kRows, block = step_block[s], tile = step_tile[s], ancestors = depth_of[kRows * block];
+    const int rows = min(kRows, count - kRows * block), path_rows = min(kRows, ancestors - kRows * tile);
+    Step& step = plan.step[s];
+    if (row < rows) step.node[row] = order[kRows * block + row];
+    if (row < path_rows) {
+      const int rank_on_path = path[block][kRows * tile + row];
+      step.path_rank[row] = static_cast<std::uint8_t>(rank_on_path);
+      step.path_node[row] = order[rank_on_path];
+    }
+    if (row == 0) {
+      step.block = static_cast<std::uint8_t>(block), step.tile = static_cast<std::uint8_t>(tile);
+      step.rows = static_cast<std::uint8_t>(rows), step.path_rows = static_cast<std::uint8_t>(max(0, path_rows));
+      step.last = kRows * (tile + 1) >= ancestors;
     }
   }
 }

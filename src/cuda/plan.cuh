@@ -18,6 +18,18 @@ inline constexpr int kMaxSteps = 128;
 // rank never is a parent, and a node of depth 255 never has a child.
 inline constexpr int kNone = 255;
 
+// One step of the streaming kernel: 16 rows of a block against 16 rows of its root path. Byte arrays of 16 are by row
+// of the step; entries at and past `rows` (`path_rows`) are not defined.
+struct alignas(16) Step {
+  std::uint8_t node[kRows];       // node of block row r
+  std::uint8_t path_node[kRows];  // node of path row r, depth 16 tile + r
+  std::uint8_t path_rank[kRows];  // its rank
+  std::uint8_t block, tile, rows, path_rows;
+  std::uint8_t last;  // 1: the deepest path rows of the block, which the block's own triangle goes with
+  std::uint8_t reserved[11];
+};
+static_assert(sizeof(Step) == 64);
+
 // One sequence. Everything is by depth-first rank unless said otherwise, children in ascending node order (as on the
 // host). Entries at and past `count` are not defined. `count` is 0 when `status` has CANOPY_ROW_BAD_COUNT; with
 // CANOPY_ROW_BAD_TREE it is the live count, only `status` and `count` hold, and outputs are NaN. The plan does not
@@ -37,7 +49,7 @@ struct alignas(16) DevicePlan {
   std::uint8_t below[kNodes];   // nodes below r, r not included: its subtree is the ranks r .. r + below
   std::uint8_t ancestors[kBlocks];     // n_ext, length of the block's root path
   std::uint8_t path[kBlocks][kNodes];  // path[b][d]: rank of the depth-d strict ancestor of the block's first node
-  std::uint8_t step_block[kMaxSteps], step_tile[kMaxSteps];  // step s works on path rows 16 tile .. of that block
+  Step step[kMaxSteps];                // block by block, the shallowest path rows first
 };
 static_assert(sizeof(DevicePlan) % 16 == 0);
 

@@ -20,12 +20,13 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
 
 // d += a b, 16 x 8 x 16, fp32 accumulators; a in row-major, b in column-major fragments.
 template <class Operand>
-__device__ __forceinline__ void mma(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                    std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   if constexpr (std::is_same_v<Operand, __nv_bfloat16>)
-    cute::SM80_16x8x16_F32BF16BF16F32_TN::fma(d[0], d[1], d[2], d[3], a0, a1, a2, a3, b0, b1, d[0], d[1], d[2], d[3]);
+    cute::SM80_16x8x16_F32BF16BF16F32_TN::fma(d[0], d[1], d[2], d[3], a[0], a[1], a[2], a[3], b0, b1, d[0], d[1], d[2],
+                                              d[3]);
   else
-    cute::SM80_16x8x16_F32F16F16F32_TN::fma(d[0], d[1], d[2], d[3], a0, a1, a2, a3, b0, b1, d[0], d[1], d[2], d[3]);
+    cute::SM80_16x8x16_F32F16F16F32_TN::fma(d[0], d[1], d[2], d[3], a[0], a[1], a[2], a[3], b0, b1, d[0], d[1], d[2],
+                                            d[3]);
 }
 
 __device__ __forceinline__ std::uint32_t pack_half(float low, float high) {
@@ -44,15 +45,31 @@ __device__ __forceinline__ float2 unpack(std::uint32_t x) {
     return __half22float2(*reinterpret_cast<const __half2*>(&x));
 }
 
-// x where the bit is set, else 0 whatever x is: 0 * NaN would be NaN.
-__device__ __forceinline__ float keep(bool bit, float x) {
-  return __uint_as_float(__float_as_uint(x) & (0u - static_cast<std::uint32_t>(bit)));
+__device__ __forceinline__ float exp_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  return y;
+}
+
+// All ones where bit `bit` (a constant) of `bits` is set, and where x < y.
+__device__ __forceinline__ std::uint32_t bit_mask(std::uint32_t bits, int bit) {
+  return static_cast<std::uint32_t>(static_cast<std::int32_t>(bits << (31 - bit)) >> 31);
+}
+__device__ __forceinline__ std::uint32_t less_mask(int x, int y) { return static_cast<std::uint32_t>((x - y) >> 31); }
+// x under the mask, else 0 whatever x is: 0 * NaN would be NaN.
+__device__ __forceinline__ float keep(std::uint32_t mask, float x) {
+  return __uint_as_float(__float_as_uint(x) & mask);
 }
 
 __device__ __forceinline__ uint4 load_shared(const void* p) { return *static_cast<const uint4*>(p); }
 __device__ __forceinline__ void store_shared(void* p, uint4 x) { *static_cast<uint4*>(p) = x; }
 
-// Four 8 x 8 matrices of 16-bit elements, transposed; lane i gives the address of row i % 8 of matrix i / 8.
+// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
+  const auto& source = *static_cast<const cute::uint128_t*>(row);
+  cute::SM75_U32x4_LDSM_N::copy(source, r[0], r[1], r[2], r[3]);
+}
+// The same, each matrix transposed.
 __device__ __forceinline__ void load_transposed(std::uint32_t (&r)[4], const void* row) {
   const auto& source = *static_cast<const cute::uint128_t*>(row);
   cute::SM75_U16x8_LDSM_T::copy(source, r[0], r[1], r[2], r[3]);
@@ -81,6 +98,14 @@ __device__ __forceinline__ void store_transposed(void* row, const std::uint32_t 
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>::copy(*static_cast<const cute::uint128_t*>(from),
                                                                *static_cast<cute::uint128_t*>(to), valid);
+}
+
+// Programmatic dependent launch: everything before the wait may run while the kernel before this one ends.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // mbarriers of one CTA: `phase` is the parity of the phase waited for.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/tile/load.cuh"
+#include "cuda/tile/tables.cuh"
 
 namespace canopy::cuda {
 
@@ -21,37 +22,30 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, const Slot<K>& sl
 #pragma unroll
     for (int j = 0; j < 8; ++j) all[i][j / 4][j % 4] = 0;
 #pragma unroll
-  for (int s = 0; s < K / 32; ++s) {
-    const int low = tile_byte<K>(lane / 4, 4 * s + lane % 4), high = low + 8 * 2 * K;
-    const uint4 k0 = load_shared(slot.keys + low), k1 = load_shared(slot.keys + high);
-    const uint4 q0 = load_shared(slot.queries + low), q1 = load_shared(slot.queries + high);
-    const uint4 x0 = load_shared(slot.path + low), x1 = load_shared(slot.path + high);
-    // The fragment of a tile as A is also its fragment as B.
-    mma<Op>(raw.keys[0], k0.x, k1.x, k0.y, k1.y, k0.x, k0.y);
-    mma<Op>(raw.keys[1], k0.x, k1.x, k0.y, k1.y, k1.x, k1.y);
-    mma<Op>(raw.keys_path[0], k0.x, k1.x, k0.y, k1.y, x0.x, x0.y);
-    mma<Op>(raw.keys_path[1], k0.x, k1.x, k0.y, k1.y, x1.x, x1.y);
-    mma<Op>(raw.queries[0], q0.x, q1.x, q0.y, q1.y, k0.x, k0.y);
-    mma<Op>(raw.queries[1], q0.x, q1.x, q0.y, q1.y, k1.x, k1.y);
-    mma<Op>(raw.queries_path[0], q0.x, q1.x, q0.y, q1.y, x0.x, x0.y);
-    mma<Op>(raw.queries_path[1], q0.x, q1.x, q0.y, q1.y, x1.x, x1.y);
-    mma<Op>(raw.query_squares[0], q0.x, q1.x, q0.y, q1.y, q0.x, q0.y);
-    mma<Op>(raw.query_squares[1], q0.x, q1.x, q0.y, q1.y, q1.x, q1.y);
-    mma<Op>(raw.keys[0], k0.z, k1.z, k0.w, k1.w, k0.z, k0.w);
-    mma<Op>(raw.keys[1], k0.z, k1.z, k0.w, k1.w, k1.z, k1.w);
-    mma<Op>(raw.keys_path[0], k0.z, k1.z, k0.w, k1.w, x0.z, x0.w);
-    mma<Op>(raw.keys_path[1], k0.z, k1.z, k0.w, k1.w, x1.z, x1.w);
-    mma<Op>(raw.queries[0], q0.z, q1.z, q0.w, q1.w, k0.z, k0.w);
-    mma<Op>(raw.queries[1], q0.z, q1.z, q0.w, q1.w, k1.z, k1.w);
-    mma<Op>(raw.queries_path[0], q0.z, q1.z, q0.w, q1.w, x0.z, x0.w);
-    mma<Op>(raw.queries_path[1], q0.z, q1.z, q0.w, q1.w, x1.z, x1.w);
-    mma<Op>(raw.query_squares[0], q0.z, q1.z, q0.w, q1.w, q0.z, q0.w);
-    mma<Op>(raw.query_squares[1], q0.z, q1.z, q0.w, q1.w, q1.z, q1.w);
-    if (l2norm) {
-      mma<Op>(raw.path_squares[0], x0.x, x1.x, x0.y, x1.y, x0.x, x0.y);
-      mma<Op>(raw.path_squares[1], x0.x, x1.x, x0.y, x1.y, x1.x, x1.y);
-      mma<Op>(raw.path_squares[0], x0.z, x1.z, x0.w, x1.w, x0.z, x0.w);
-      mma<Op>(raw.path_squares[1], x0.z, x1.z, x0.w, x1.w, x1.z, x1.w);
+  for (int s = 0; s < K / 16; ++s) {
+    std::uint32_t k[4], q[4], k_b[4], q_b[4], x_b[4];
+    load_matrices(k, slot.keys + tile_as_a<K>(s, lane));
+    load_matrices(q, slot.queries + tile_as_a<K>(s, lane));
+    load_matrices(k_b, slot.keys + tile_as_b<K>(s, lane));
+    load_matrices(q_b, slot.queries + tile_as_b<K>(s, lane));
+    load_matrices(x_b, slot.path + tile_as_b<K>(s, lane));
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      mma<Op>(raw.keys[n], k, k_b[2 * n], k_b[2 * n + 1]);
+      mma<Op>(raw.keys_path[n], k, x_b[2 * n], x_b[2 * n + 1]);
+      mma<Op>(raw.queries[n], q, k_b[2 * n], k_b[2 * n + 1]);
+      mma<Op>(raw.queries_path[n], q, x_b[2 * n], x_b[2 * n + 1]);
+      mma<Op>(raw.query_squares[n], q, q_b[2 * n], q_b[2 * n + 1]);
+    }
+  }
+  if (l2norm) {
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s) {
+      std::uint32_t x[4], x_b[4];
+      load_matrices(x, slot.path + tile_as_a<K>(s, lane));
+      load_matrices(x_b, slot.path + tile_as_b<K>(s, lane));
+#pragma unroll
+      for (int n = 0; n < 2; ++n) mma<Op>(raw.path_squares[n], x, x_b[2 * n], x_b[2 * n + 1]);
     }
   }
 }
@@ -71,27 +65,31 @@ __device__ __forceinline__ float row_norm(float sum_of_squares, float input_fact
   return l2norm ? rsqrtf(fmaf(sum_of_squares * input_factor, input_factor, eps)) * input_factor : input_factor;
 }
 
-// Rows lane / 4 and lane / 4 + 8 of a tile to fp16, times `scale`. Each lane rewrites just what it reads, here and in
-// raw_products.
-template <class Input, int K>
-__device__ __forceinline__ void to_half_rows(std::uint8_t* tile, float scale_low, float scale_high, int lane) {
-  const bool scaled = __any_sync(~0u, scale_low != 1.f || scale_high != 1.f);
-  if (std::is_same_v<Input, __half> && !scaled) return;
+// The rows of a tile to fp16, divided by 2^exponent; lane 4 i has the exponents of rows i and 8 + i.
+template <class Input, int K, bool kScaled>
+__device__ __forceinline__ void convert_rows(std::uint8_t* tile, const int (&exponent)[2], int lane) {
+  constexpr int chunks = K / 8, at_once = 32 / chunks;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float scale = half ? scale_high : scale_low;
+  for (int i = 0; i < 16 / at_once; ++i) {
+    const int row = lane / chunks + i * at_once;
+    const float scale = kScaled ? power_of_two(-__shfl_sync(~0u, exponent[i * at_once / 8], 4 * (row % 8))) : 1.f;
+    std::uint8_t* at = tile + tile_byte<K>(row, lane % chunks);
+    uint4 x = load_shared(at);
+    std::uint32_t* word = &x.x;
 #pragma unroll
-    for (int s = 0; s < K / 32; ++s) {
-      std::uint8_t* at = tile + tile_byte<K>(lane / 4 + 8 * half, 4 * s + lane % 4);
-      uint4 x = load_shared(at);
-      std::uint32_t* word = &x.x;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 y = unpack<Input>(word[i]);
-        word[i] = pack_half(y.x * scale, y.y * scale);
-      }
-      store_shared(at, x);
+    for (int w = 0; w < 4; ++w) {
+      const float2 y = unpack<Input>(word[w]);
+      word[w] = kScaled ? pack_half(y.x * scale, y.y * scale) : pack_half(y.x, y.y);
     }
+    store_shared(at, x);
+  }
+}
+template <class Input, int K>
+__device__ __forceinline__ void to_half_rows(std::uint8_t* tile, const int (&exponent)[2], int lane) {
+  if (__builtin_expect(__any_sync(~0u, (exponent[0] | exponent[1]) != 0), 0)) {
+    convert_rows<Input, K, true>(tile, exponent, lane);
+  } else if (!std::is_same_v<Input, __half>) {
+    convert_rows<Input, K, false>(tile, exponent, lane);
   }
 }
 
@@ -118,7 +116,7 @@ __device__ __forceinline__ void substitute(float (&x)[16], const float* scratch,
     }
     spoilt = fmaf(x[r], 0.f, spoilt);
   }
-  if (__any_sync(~0u, spoilt != 0.f)) {  // NaN != 0 too
+  if (__builtin_expect(__any_sync(~0u, spoilt != 0.f), 0)) {  // NaN != 0 too
 #pragma unroll
     for (int r = 0; r < 16; ++r) x[r] = start[r];
 #pragma unroll
@@ -134,89 +132,83 @@ __device__ __forceinline__ void substitute(float (&x)[16], const float* scratch,
 // The whole step once the rows are in the slot. `converted` and `published` are arrived on when K and Q, and the
 // coefficients, can be read.
 template <class Input, int K>
-__device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& tables, const DevicePlan& plan,
-                                             const Problem& p, float scale, int step, std::uint64_t* converted,
-                                             std::uint64_t* published, int lane) {
-  using Op = Operand<Input>;
-  const int block = tables.step_block[step], tile = tables.step_tile[step], first = 16 * block;
-  const int ancestors = tables.ancestors[block];
-  const bool last = 16 * (tile + 1) >= ancestors;
+__device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& tables, const StepRows& rows, bool l2norm,
+                                             float eps, float scale, std::uint64_t* converted, std::uint64_t* published,
+                                             int lane) {
+  const int tile = rows.tile, first = 16 * rows.block;
+  const bool last = rows.last;
   const int row = lane / 4, col = 2 * (lane % 4);  // rows row, row + 8; columns col, col + 1, col + 8, col + 9
-  const bool l2norm = p.l2norm != 0;
 
   RawProducts raw;
-  raw_products<Op, K>(raw, slot, l2norm, lane);
+  raw_products<Operand<Input>, K>(raw, slot, l2norm, lane);
 
-  // Norms: of the lane's rows for keys and queries, of its columns for keys and path rows.
+  // Factors of the lane's rows for keys and queries, of its columns for keys and path rows.
   float key_row[2], query_row[2], key_col[4], path_col[4];
-  {
-    const Diagonal key(raw.keys, lane), query(raw.query_squares, lane), path(raw.path_squares, lane);
+  const Diagonal key(raw.keys, lane), query(raw.query_squares, lane), path(raw.path_squares, lane);
+  int key_exponent[2] = {}, query_exponent[2] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = row + 8 * half;
-      const float in_key = kAsync<Input> ? 1.f : slot.input_factor[0][r];
-      const float in_query = kAsync<Input> ? 1.f : slot.input_factor[1][r];
-      const float key_squares = key.at(half, row), query_squares = query.at(half, row);
-      key_row[half] = row_norm(key_squares, in_key, l2norm, p.l2norm_eps);
-      query_row[half] = row_norm(query_squares, in_query, l2norm, p.l2norm_eps) * scale;
-      if (tile == 0 && kAsync<Input>) {
-        const float key_scale = row_scale(key_squares), query_scale = row_scale(query_squares);
-        if (lane % 4 == 0) {
-          slot.key_factor[r] = key_row[half] / key_scale;
-          slot.query_factor[r] = query_row[half] / query_scale;
-        }
-        raw.query_squares[half][0] = query_scale;  // free now: kept for the conversion below
-        raw.query_squares[half][1] = key_scale;
-      } else if (lane % 4 == 0) {
-        slot.key_factor[r] = key_row[half];
-        slot.query_factor[r] = query_row[half];
-      }
+  for (int half = 0; half < 2; ++half) {
+    const float key_squares = key.at(half, row), query_squares = query.at(half, row);
+    if (kAsync<Input>)
+      key_exponent[half] = row_exponent(key_squares), query_exponent[half] = row_exponent(query_squares);
+    key_row[half] = row_norm(key_squares, kAsync<Input> ? 1.f : slot.input_factor[0][row + 8 * half], l2norm, eps);
+    query_row[half] =
+        row_norm(query_squares, kAsync<Input> ? 1.f : slot.input_factor[1][row + 8 * half], l2norm, eps) * scale;
+  }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int c = col + 8 * half + i;
-        const float in_key_col = kAsync<Input> ? 1.f : slot.input_factor[0][c];
-        const float in_path_col = kAsync<Input> ? 1.f : slot.input_factor[2][c];
-        key_col[2 * half + i] = row_norm(key.at(half, col + i), in_key_col, l2norm, p.l2norm_eps);
-        path_col[2 * half + i] = row_norm(path.at(half, col + i), in_path_col, l2norm, p.l2norm_eps);
+  for (int c = 0; c < 4; ++c) {
+    const int half = c / 2, j = col + c % 2;
+    const float key_input = kAsync<Input> ? 1.f : slot.input_factor[0][j + 8 * half];
+    const float path_input = kAsync<Input> ? 1.f : slot.input_factor[2][j + 8 * half];
+    key_col[c] = l2norm ? row_norm(key.at(half, j), key_input, true, eps) : key_input;
+    path_col[c] = l2norm ? row_norm(path.at(half, j), path_input, true, eps) : path_input;
+  }
+  __syncwarp();  // all lanes have read the slot
+  if (tile == 0) {
+    if constexpr (kAsync<Input>) {
+      to_half_rows<Input, K>(slot.keys, key_exponent, lane);
+      to_half_rows<Input, K>(slot.queries, query_exponent, lane);
+    }
+    if (lane % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        slot.key_factor[row + 8 * half] = key_row[half] * power_of_two(key_exponent[half]);
+        slot.query_factor[row + 8 * half] = query_row[half] * power_of_two(query_exponent[half]);
       }
     }
-  }
-  if (tile == 0 && kAsync<Input>) {
-    to_half_rows<Input, K>(slot.keys, raw.query_squares[0][1], raw.query_squares[1][1], lane);
-    to_half_rows<Input, K>(slot.queries, raw.query_squares[0][0], raw.query_squares[1][0], lane);
   }
   __syncwarp();
   if (lane == 0) barrier_arrive(converted);
 
   // Decay (E3) between the lane's rows and columns. Where the column is no ancestor the exponent may be anything; such
-  // entries are selected away below.
+  // entries are selected away.
   TwoFloat<float> l_col[4], l_path[4];
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
-    const int j = col + 8 * (c / 2) + c % 2, at = 16 * tile + j;
+    const int j = col + 8 * (c / 2) + c % 2;
     l_col[c] = tables.l[first + j];
-    l_path[c] = tables.l[at < ancestors ? plan.path[block][at] : 0];
+    l_path[c] = tables.l[__shfl_sync(~0u, rows.path_rank, j)];
   }
   float* scratch = reinterpret_cast<float*>(slot.path);
   std::uint32_t c_block[4], c_path[4], g_path[4];
-  __syncwarp();  // all lanes have read the path rows
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row + 8 * half;
     const TwoFloat<float> l = tables.l[first + r];
-    const float beta = tables.beta[first + r];
-    const unsigned mask = tables.in_block[first + r];
-    const int prefix = static_cast<int>(tables.prefix[first + r]) - 16 * tile;
+    const std::uint32_t in_block = tables.in_block[first + r];
+    const std::uint32_t strict = in_block >> col, inclusive = (in_block | 1u << r) >> col;
+    const int reach = static_cast<int>(tables.prefix[first + r]) - 16 * tile - col;
+    const float beta_key = tables.beta[first + r] * key_row[half];
     float g[4], gp[4], c[4], cp[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int j = col + 8 * (i / 2) + i % 2, from = 2 * half + i % 2;  // accumulator index
-      const float decay = __expf(difference(l, l_col[i])), decay_path = __expf(difference(l, l_path[i]));
-      const float inner = decay * key_col[i], inner_path = decay_path * path_col[i];
-      g[i] = keep(mask >> j & 1, beta * inner * key_row[half] * raw.keys[i / 2][from]);
-      c[i] = keep((mask | 1u << r) >> j & 1, inner * query_row[half] * raw.queries[i / 2][from]);
-      gp[i] = keep(j < prefix, -beta * inner_path * key_row[half] * raw.keys_path[i / 2][from]);
-      cp[i] = keep(j < prefix, inner_path * query_row[half] * raw.queries_path[i / 2][from]);
+      const int j = 8 * (i / 2) + i % 2, from = 2 * half + i % 2;  // column past col, accumulator index
+      const float inner = exp_fast(difference(l, l_col[i])) * key_col[i];
+      const float inner_path = exp_fast(difference(l, l_path[i])) * path_col[i];
+      g[i] = keep(bit_mask(strict, j), beta_key * inner * raw.keys[i / 2][from]);
+      c[i] = keep(bit_mask(inclusive, j), query_row[half] * inner * raw.queries[i / 2][from]);
+      gp[i] = keep(less_mask(j, reach), -beta_key * inner_path * raw.keys_path[i / 2][from]);
+      cp[i] = keep(less_mask(j, reach), query_row[half] * inner_path * raw.queries_path[i / 2][from]);
     }
     c_block[2 * half] = pack_half(c[0], c[1]), c_block[2 * half + 1] = pack_half(c[2], c[3]);
     c_path[2 * half] = pack_half(cp[0], cp[1]), c_path[2 * half + 1] = pack_half(cp[2], cp[3]);

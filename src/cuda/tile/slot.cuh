@@ -23,11 +23,21 @@ struct alignas(128) Slot {
   float input_factor[3][16];               // f32 inputs: keys, queries and path rows were scaled when they were read
 };
 
-// Byte of 16-byte chunk `chunk` in row `row` of a 16 x K tile: odd rows swap halves of 128 bytes, so that a quarter of
-// a warp reading chunks 4 s + lane % 4 of two rows meets every bank once.
+// Byte of 16-byte chunk `chunk` in row `row` of a 16 x K tile, turned so that eight rows' same chunk meets every bank
+// once.
 template <int K>
 __device__ __forceinline__ int tile_byte(int row, int chunk) {
-  return row * 2 * K + ((chunk ^ ((row & 1) << 2)) << 4);
+  return row * 2 * K + ((chunk ^ (row & 7)) << 4);
+}
+// The lane's ldmatrix row for elements 16 s .. + 15 of a 16 x K tile: as A fragment, and as the B fragments of its rows
+// 0 .. 7 (registers 0, 1) and 8 .. 15 (registers 2, 3).
+template <int K>
+__device__ __forceinline__ int tile_as_a(int s, int lane) {
+  return tile_byte<K>((lane / 8) % 2 * 8 + lane % 8, 2 * s + lane / 16);
+}
+template <int K>
+__device__ __forceinline__ int tile_as_b(int s, int lane) {
+  return tile_byte<K>(lane / 16 * 8 + lane % 8, 2 * s + (lane / 8) % 2);
 }
 // Byte of 8-element half `half` in row `row` of a tile of 16-element rows, for ldmatrix and stmatrix.
 __device__ __forceinline__ int narrow_byte(int row, int half) { return row * 32 + ((half ^ ((row >> 2) & 1)) << 4); }

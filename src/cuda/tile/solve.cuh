@@ -27,16 +27,13 @@ __device__ __forceinline__ void state_products(float (&d)[kTiles][2][4], const S
 #pragma unroll
     for (int i = 0; i < 8; ++i) d[m][i / 4][i % 4] = 0;
 #pragma unroll
-  for (int s = 0; s < K / 32; ++s) {
-    const int low = tile_byte<K>(lane / 4, 4 * s + lane % 4);
-    const uint4 x = load_shared(rows + low), y = load_shared(rows + low + 8 * 2 * K);
+  for (int s = 0; s < K / 16; ++s) {
+    std::uint32_t x[4];
+    load_matrices(x, rows + tile_as_b<K>(s, lane));
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      const auto &a = state[m].a[2 * s], &b = state[m].a[2 * s + 1];
-      mma<__half>(d[m][0], a[0], a[1], a[2], a[3], x.x, x.y);
-      mma<__half>(d[m][1], a[0], a[1], a[2], a[3], y.x, y.y);
-      mma<__half>(d[m][0], b[0], b[1], b[2], b[3], x.z, x.w);
-      mma<__half>(d[m][1], b[0], b[1], b[2], b[3], y.z, y.w);
+      mma<__half>(d[m][0], state[m].a[s], x[0], x[1]);
+      mma<__half>(d[m][1], state[m].a[s], x[2], x[3]);
     }
   }
 }
@@ -46,8 +43,8 @@ __device__ __forceinline__ void accumulate(float (&d)[kTiles][2][4], const std::
                                            const std::uint32_t (&b)[4]) {
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
-    mma<__half>(d[m][0], a[m][0], a[m][1], a[m][2], a[m][3], b[0], b[1]);
-    mma<__half>(d[m][1], a[m][0], a[m][1], a[m][2], a[m][3], b[2], b[3]);
+    mma<__half>(d[m][0], a[m], b[0], b[1]);
+    mma<__half>(d[m][1], a[m], b[2], b[3]);
   }
 }
 

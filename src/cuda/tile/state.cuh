@@ -7,61 +7,81 @@
 
 namespace canopy::cuda {
 
-// A lane holds value columns lane / 4 and lane / 4 + 8, and of each group of 32 keys the 8 from 8 * (lane % 4): the
-// products' sum over keys runs in that order for states, keys and queries alike.
 template <int K>
 struct StateTile {
   std::uint32_t a[K / 16][4];  // one m16n8k16 A fragment for every 16 keys
-  float unscale;               // a holds S0 / unscale
-  float value_scale;           // U, V and O of these columns are carried times this power of two
+  // U, V and O of these columns are carried times a power of two; a holds S0 * value_scale / product_scale.
+  float value_scale, value_unscale, product_scale;
 };
 
-// The lane's 2 x K / 4 elements as they lie in memory order of its fragments.
+// The lane's elements: of 16 s .. + 15, keys 2 (lane % 4) + {0, 1, 8, 9} of value columns lane / 4 and lane / 4 + 8.
 template <int K>
-__device__ __forceinline__ void load_state(float (&x)[K / 32][2][8], const Problem& p, std::int64_t slot, int head,
+using StateElements = float[K / 16][2][4];
+
+// One loop for each form, so that all loads are under way before the first is waited for.
+template <int K>
+__device__ __forceinline__ void load_state(StateElements<K>& x, const Problem& p, std::int64_t slot, int head,
                                            int column, int lane) {
-  const bool vk = p.state_layout == CANOPY_STATE_VK;
   const std::int64_t base = slot * p.state.stride[1] + head * p.state.stride[2], step = p.state.stride[3];
-  const int dtype = p.state.dtype;
+  const int dtype = p.state.dtype, k = 2 * (lane % 4);
+  if (p.state_layout == CANOPY_STATE_VK && dtype == CANOPY_F32) {
+    const float* from = static_cast<const float*>(p.state.data) + base + (column + lane / 4) * step + k;
 #pragma unroll
-  for (int s = 0; s < K / 32; ++s) {
+    for (int s = 0; s < K / 16; ++s)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int v = column + lane / 4 + 8 * half, k = 32 * s + 8 * (lane % 4);
-      float(&to)[8] = x[s][half];
-      if (vk && dtype == CANOPY_F32) {
-        const float4* from =
-            reinterpret_cast<const float4*>(static_cast<const float*>(p.state.data) + base + v * step + k);
-        const float4 low = from[0], high = from[1];
-        to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-        to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-      } else if (vk) {
-        const uint4 from =
-            *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(p.state.data) + base + v * step + k);
-        const std::uint32_t pair[4] = {from.x, from.y, from.z, from.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 y = dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair[i]) : unpack<__half>(pair[i]);
-          to[2 * i] = y.x, to[2 * i + 1] = y.y;
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) to[i] = load_float(p.state.data, dtype, base + (k + i) * step + v);
+      for (int i = 0; i < 4; ++i) {
+        const float2 y = *reinterpret_cast<const float2*>(from + i / 2 * 8 * step + 16 * s + i % 2 * 8);
+        x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
       }
+  } else if (p.state_layout == CANOPY_STATE_VK) {
+    const std::uint16_t* from = static_cast<const std::uint16_t*>(p.state.data) + base + (column + lane / 4) * step + k;
+    std::uint32_t pair[K / 16][4];
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        pair[s][i] = *reinterpret_cast<const std::uint32_t*>(from + i / 2 * 8 * step + 16 * s + i % 2 * 8);
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 y = dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair[s][i]) : unpack<__half>(pair[s][i]);
+        x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
+      }
+  } else {
+    const std::int64_t at = base + column + lane / 4;
+    auto element = [&](int s, int i) { return at + (16 * s + k + i % 4 / 2 * 8 + i % 2) * step + i / 4 * 8; };
+    if (dtype == CANOPY_F32) {
+#pragma unroll
+      for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[s][i / 4][i % 4] = static_cast<const float*>(p.state.data)[element(s, i)];
+    } else {
+      std::uint16_t bits[K / 16][8];
+#pragma unroll
+      for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) bits[s][i] = static_cast<const std::uint16_t*>(p.state.data)[element(s, i)];
+#pragma unroll
+      for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          x[s][i / 4][i % 4] = dtype == CANOPY_BF16 ? __uint_as_float(std::uint32_t{bits[s][i]} << 16)
+                                                    : __half2float(__ushort_as_half(bits[s][i]));
     }
   }
 }
 
 // All lanes of the warp; the scale is the same for the 16 columns and does not depend on the tile they are part of.
 template <int K>
-__device__ __forceinline__ void convert_state(StateTile<K>& tile, const float (&x)[K / 32][2][8]) {
+__device__ __forceinline__ void convert_state(StateTile<K>& tile, const StateElements<K>& x) {
   float largest = 0;  // fmaxf passes over NaN, which then shows in the outputs
 #pragma unroll
-  for (int s = 0; s < K / 32; ++s)
+  for (int s = 0; s < K / 16; ++s)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
-      for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(x[s][half][i]));
+      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x[s][half][i]));
   // Of positive floats the larger has the larger bits.
   const std::uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
   int exponent = static_cast<int>(bits >> 23) - 127;  // largest is in [2^exponent, 2^(exponent + 1))
@@ -71,18 +91,16 @@ __device__ __forceinline__ void convert_state(StateTile<K>& tile, const float (&
   // of any size below 4,094 (fp16's 65,504 / 16).
   const int value_exponent = exponent > 6 ? exponent - 6 : max(-4, min(0, exponent - 2));
   tile.value_scale = __uint_as_float((127 - value_exponent) << 23);
+  tile.value_unscale = __uint_as_float((127 + value_exponent) << 23);
   exponent -= 4;  // the scaled largest is in [16, 32)
   const float scale = __uint_as_float((127 - exponent) << 23);
-  tile.unscale = __uint_as_float((127 + exponent) << 23);
+  tile.product_scale = __uint_as_float((127 + exponent - value_exponent) << 23);
 #pragma unroll
-  for (int s = 0; s < K / 32; ++s) {
+  for (int s = 0; s < K / 16; ++s) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float(&y)[8] = x[s][half];
-      tile.a[2 * s][half] = pack_half(y[0] * scale, y[1] * scale);
-      tile.a[2 * s][2 + half] = pack_half(y[2] * scale, y[3] * scale);
-      tile.a[2 * s + 1][half] = pack_half(y[4] * scale, y[5] * scale);
-      tile.a[2 * s + 1][2 + half] = pack_half(y[6] * scale, y[7] * scale);
+      tile.a[s][half] = pack_half(x[s][half][0] * scale, x[s][half][1] * scale);
+      tile.a[s][2 + half] = pack_half(x[s][half][2] * scale, x[s][half][3] * scale);
     }
   }
 }

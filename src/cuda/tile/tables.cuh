@@ -12,7 +12,7 @@ struct NodeTables {
   // The plan's first arrays, by rank; in_block and prefix are 0 from `count` on.
   std::uint16_t in_block[kNodes];
   std::uint8_t order[kNodes], parent[kNodes], prefix[kNodes], push[kNodes];
-  std::uint8_t ancestors[kBlocks], step_block[kMaxSteps], step_tile[kMaxSteps];
+  std::uint8_t ancestors[kBlocks];
   // By rank, 0 from `count` on: l in two floats, exp(l), beta. `beta` and the .x of `other` hold g and beta by node
   // until the ranks are known.
   TwoFloat<float> l[kNodes];
@@ -21,10 +21,10 @@ struct NodeTables {
   std::uint8_t jump[2][kNodes];
 };
 
-// Step 1, before the plan is here: the gates of every node of the row, by node.
+// Step 1: the gates of every live node, by node.
 template <int kThreads>
-__device__ __forceinline__ void load_gates(NodeTables& tables, const Problem& p, int b, int head) {
-  for (int t = threadIdx.x; t < p.nodes; t += kThreads) {
+__device__ __forceinline__ void load_gates(NodeTables& tables, const Problem& p, int b, int head, int count) {
+  for (int t = threadIdx.x; t < count; t += kThreads) {
     const Gate gate = load_gate(p, b, t, head);
     tables.other[t] = {gate.log_gate, gate.beta};
   }
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_gates(NodeTables& tables, const Problem& p,
 
 // Step 2: the plan's arrays.
 template <int kThreads>
-__device__ __forceinline__ void load_plan(NodeTables& tables, const DevicePlan& plan, int count) {
+__device__ __forceinline__ void load_plan(NodeTables& tables, const DevicePlan& plan) {
   constexpr int words = kNodes / 4;
   const auto* source = reinterpret_cast<const std::uint32_t*>(plan.order);
   auto* target = reinterpret_cast<std::uint32_t*>(tables.order);
@@ -42,9 +42,6 @@ __device__ __forceinline__ void load_plan(NodeTables& tables, const DevicePlan& 
   if (threadIdx.x < kBlocks / 4)
     reinterpret_cast<std::uint32_t*>(tables.ancestors)[threadIdx.x] =
         reinterpret_cast<const std::uint32_t*>(plan.ancestors)[threadIdx.x];
-  if (threadIdx.x < kMaxSteps / 2)
-    reinterpret_cast<std::uint32_t*>(tables.step_block)[threadIdx.x] =
-        reinterpret_cast<const std::uint32_t*>(plan.step_block)[threadIdx.x];
 }
 
 // Step 3, after a barrier, ends with one: l of every rank by pointer doubling. A node adds up the gates of its own path

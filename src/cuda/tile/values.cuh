@@ -1,18 +1,18 @@
 // Value-side tiles of one warp's 16 columns: V rows in, O and U rows out. Tiles hold 16 nodes by 16 values.
 #pragma once
 
-#include "cuda/access.cuh"
+#include "canopy/problem.hpp"
 #include "cuda/tile/ops.cuh"
 #include "cuda/tile/slot.cuh"
 
 namespace canopy::cuda {
 
-// A column group's place in global memory: lane i serves row i / 2, values 8 * (i % 2) .. + 7.
+// Starts the copy of a tile: lane i brings values 8 * (i % 2) .. + 7 of row i / 2, whose node it has. `from` points at
+// the head and column.
 template <class Input>
-__device__ __forceinline__ void start_values(std::uint8_t* tile, const Tensor& v, int node, int b, int head, int column,
+__device__ __forceinline__ void start_values(std::uint8_t* tile, const char* from, std::uint32_t step, int node,
                                              int lane) {
-  const Input* from = static_cast<const Input*>(v.data) + b * v.stride[1] + std::int64_t{max(node, 0)} * v.stride[2] +
-                      head * v.stride[3] + column + 8 * (lane % 2);
+  from += std::uint64_t{static_cast<std::uint32_t>(max(node, 0))} * step + 8 * sizeof(Input) * (lane % 2);
   if constexpr (sizeof(Input) == 2) {
     copy_async(tile + narrow_byte(lane / 2, lane % 2), from, node >= 0);
   } else {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void start_values(std::uint8_t* tile, const Tensor& v
     std::uint8_t* row = tile + 64 * (lane / 2);
     const int turn = (lane / 4) & 3;
     copy_async(row + 16 * ((2 * (lane % 2)) ^ turn), from, node >= 0);
-    copy_async(row + 16 * ((2 * (lane % 2) + 1) ^ turn), from + 4, node >= 0);
+    copy_async(row + 16 * ((2 * (lane % 2) + 1) ^ turn), from + 16, node >= 0);
   }
 }
 
@@ -46,22 +46,20 @@ __device__ __forceinline__ void read_values(float (&v)[2][4], const std::uint8_t
   }
 }
 
-// A tile in that layout to rows of a [B,T,HV,V] tensor, through `stage` (1 KB of this warp, kStageStride floats a
-// node).
+// A tile in that layout to the rows of a tensor, through `stage` (16 * kStageStride floats of this warp).
 inline constexpr int kStageStride = 20;
-__device__ __forceinline__ void write_tile(float* stage, const float (&x)[2][4], const Tensor& out, int node, int b,
-                                           int head, int column, int lane) {
-  const std::int64_t at =
-      b * out.stride[1] + std::int64_t{max(node, 0)} * out.stride[2] + head * out.stride[3] + column + 8 * (lane % 2);
+__device__ __forceinline__ void write_tile(float* stage, const float (&x)[2][4], char* out, std::uint32_t step,
+                                           int dtype, int node, int lane) {
+  out += std::uint64_t{static_cast<std::uint32_t>(max(node, 0))} * step + (dtype == CANOPY_F32 ? 32 : 16) * (lane % 2);
   __syncwarp();  // the stage's last readers are done
-  if (out.dtype == CANOPY_F32) {
+  if (dtype == CANOPY_F32) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       stage[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * kStageStride + lane / 4 + 8 * ((i / 2) % 2)] = x[i / 4][i % 4];
     __syncwarp();
     const float4* row = reinterpret_cast<const float4*>(stage + (lane / 2) * kStageStride + 8 * (lane % 2));
     if (node >= 0) {
-      float4* to = reinterpret_cast<float4*>(static_cast<float*>(out.data) + at);
+      float4* to = reinterpret_cast<float4*>(out);
       to[0] = row[0], to[1] = row[1];
     }
     return;
@@ -70,13 +68,13 @@ __device__ __forceinline__ void write_tile(float* stage, const float (&x)[2][4],
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float low = x[i / 2][2 * (i % 2)], high = x[i / 2][2 * (i % 2) + 1];
-    packed[i] = out.dtype == CANOPY_BF16 ? pack_bf16(low, high) : pack_half(low, high);
+    packed[i] = dtype == CANOPY_BF16 ? pack_bf16(low, high) : pack_half(low, high);
   }
   std::uint8_t* tile = reinterpret_cast<std::uint8_t*>(stage);
   store_transposed(tile + narrow_byte((lane / 16) * 8 + lane % 8, (lane / 8) % 2), packed);
   __syncwarp();
   const uint4 row = load_shared(tile + narrow_byte(lane / 2, lane % 2));
-  if (node >= 0) *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(out.data) + at) = row;
+  if (node >= 0) *reinterpret_cast<uint4*>(out) = row;
 }
 
 }  // namespace canopy::cuda
