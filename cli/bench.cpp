@@ -1,15 +1,14 @@
 // canopy bench: implementations side by side on one shape, or over families and node counts (--sweep).
 #include <fmt/core.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "bench_cuda.hpp"
 #include "cpu/kernels.hpp"
 #include "measure.hpp"
+#include "timing.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -19,8 +18,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string file, device = "cpu", implementation = "fast", jsonl;
   host::ProblemSpec spec;
-  int threads = 1, repeat = 21;
-  bool cold = false, sweep = false, json = false;
+  int threads = 1, repeat = 0, layers = 24;  // repeat 0: 21 on the CPU, 200 on the GPU
+  bool cold = false, sweep = false, commit = false, json = false;
 };
 
 // A contender's figures on one shape.
@@ -80,25 +79,26 @@ Result<Shape> measure(const Options& options, host::HostProblem& problem, const 
   shape.batch = params->problem.batch;
   for (const Tree& tree : oracle->trees) shape.depth = std::max(shape.depth, tree.depth());
   shape.bytes = least_bytes(problem, *oracle);
-  std::vector<std::unique_ptr<Contender>> contenders;
+  const ThreadCount threads(options.threads);
+  std::vector<TimedRun> runs;
   for (const VerifyImplementation* implementation : *list) {
-    auto contender = Contender::make(problem, *implementation);
-    if (!contender) return contender.error();
-    contenders.push_back(std::move(*contender));
+    auto timed = TimedRun::verify(problem, *implementation, CANOPY_F32, false);
+    if (!timed) return timed.error();
+    runs.push_back(std::move(*timed));
   }
-#ifdef _OPENMP
-  omp_set_num_threads(options.threads);
-#endif
-  const auto seconds = time_in_turn(contenders, options.repeat, options.cold, [&](int round) {
+  const auto seconds = times_in_turn(runs, options.repeat, options.cold, [&](int round) {
     progress.step(round, fmt::format("{} T={}", family, shape.nodes));
   });
-  for (std::size_t i = 0; i < contenders.size(); ++i) {
-    Contender& contender = *contenders[i];
-    const std::string name = contender.implementation().name;
-    const bool serial = name.find("serial") != std::string::npos;
-    shape.cells.push_back({name, quantiles(seconds[i]), contender.parity(*oracle),
-                           serial ? recurrence_flops(params->problem, *oracle) : closed_form_flops(params->problem, *oracle),
-                           contender.workspace_stated(), contender.workspace_touched()});
+  if (!seconds) return seconds.error();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const VerifyImplementation& implementation = *(*list)[i];
+    const bool serial = std::string(implementation.name).find("serial") != std::string::npos;
+    shape.cells.push_back(
+        {implementation.name, quantiles((*seconds)[i]),
+         check_rows(*oracle, oracle->o, runs[i].output(), implementation.relative_tolerance,
+                    implementation.absolute_tolerance),
+         serial ? recurrence_flops(params->problem, *oracle) : closed_form_flops(params->problem, *oracle),
+         runs[i].workspace().bytes(), runs[i].workspace().touched()});
   }
   return shape;
 }
@@ -189,9 +189,19 @@ std::vector<std::pair<std::string, FamilySpec>> sweep_shapes(const FamilySpec& b
   return shapes;
 }
 
+int run_on_device(const CLI::App& command, const Options& options) {
+  const DeviceBench bench{options.implementation, options.jsonl, options.spec, options.repeat ? options.repeat : 200,
+                          options.layers, options.sweep, options.commit, options.json};
+  if (options.sweep || options.commit) return bench_on_device(bench, nullptr, "");
+  auto problem = options.file.empty() ? host::make_problem(options.spec) : load_problem(command, options.file, options.spec);
+  if (!problem) return fail(problem.error().message);
+  return bench_on_device(bench, &*problem, options.file.empty() ? options.spec.family.name : options.file);
+}
+
 int run(const CLI::App& command, Options options) {
-  if (options.device != "cpu")
-    return fail(fmt::format("--device {}: this build has no implementations for it; expected cpu", options.device));
+  if (options.device == "cuda") return run_on_device(command, options);
+  if (options.commit) return fail("--commit: expected --device cuda with it");
+  if (options.repeat == 0) options.repeat = 21;
   const double peak = measured_peak(options.threads);
   std::vector<Shape> shapes;
   bool passed = true;
@@ -251,13 +261,17 @@ void add_bench_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   options->spec.family.nodes = 128;
   command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or describe one with the options below");
-  command->add_option("--device", options->device, "where the implementations run")->capture_default_str();
+  command->add_option("--device", options->device, "where the implementations run: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--impl", options->implementation, "fast (all but the reference), all, or a name")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "OpenMP threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--repeat", options->repeat, "timed runs of each")->check(CLI::Range(1, 100000))->capture_default_str();
+  command->add_option("--repeat", options->repeat, "timed runs of each (default: 21, on the GPU 200)")->check(CLI::Range(1, 100000));
   command->add_flag("--cold", options->cold, "fill the caches with something else before each run");
   command->add_flag("--sweep", options->sweep, "every family at 4 to 256 nodes instead of one shape");
+  command->add_flag("--commit", options->commit, "cuda: commit of all layers in one launch beside a device copy");
+  command->add_option("--layers", options->layers, "layers of --commit")->check(CLI::Range(1, 1000))->capture_default_str();
   command->add_option("--jsonl", options->jsonl, "write an environment record and one line a cell to this file");
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);

@@ -155,7 +155,7 @@ Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& giv
   const auto bytes = commit_workspace(params, implementation.name);
   if (!bytes) return bytes.error();
   run.workspace_bytes = *bytes;
-  const Workspace workspace = make_workspace(*bytes);
+  const Workspace workspace(*bytes);
   const Error error = commit(params, implementation.name, workspace.get(), *bytes);
   if (!error.ok()) return error;
   return run;

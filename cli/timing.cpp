@@ -1,5 +1,7 @@
 #include "timing.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -25,6 +27,12 @@ int threads_now() { return 1; }
 void set_threads(int) {}
 #endif
 
+// Larger than any cache, read and written between cold runs.
+void fill_caches() {
+  static std::vector<char> other(std::size_t{128} << 20);
+  for (std::size_t i = 0; i < other.size(); i += 64) ++other[i];
+}
+
 }  // namespace
 
 ThreadCount::ThreadCount(int threads) : before_(threads_now()) {
@@ -32,12 +40,26 @@ ThreadCount::ThreadCount(int threads) : before_(threads_now()) {
 }
 ThreadCount::~ThreadCount() { set_threads(before_); }
 
-void FreeMemory::operator()(void* memory) const { std::free(memory); }
-
-Workspace make_workspace(std::size_t bytes) {
-  Workspace workspace(std::aligned_alloc(64, std::max<std::size_t>((bytes + 63) / 64 * 64, 64)));
-  if (!workspace) throw std::bad_alloc();
-  return workspace;
+Workspace::Workspace(std::size_t bytes) {
+  if (bytes == 0) return;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  data_ = data, bytes_ = bytes;
+}
+Workspace::Workspace(Workspace&& other) noexcept { *this = std::move(other); }
+Workspace& Workspace::operator=(Workspace&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+Workspace::~Workspace() {
+  if (data_) munmap(data_, bytes_);
+}
+std::size_t Workspace::touched() const {
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  std::vector<unsigned char> pages((bytes_ + page - 1) / page);
+  if (!data_ || mincore(data_, bytes_, pages.data()) != 0) return 0;
+  return page * static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; }));
 }
 
 Result<TimedRun> TimedRun::verify(host::HostProblem& problem, const VerifyImplementation& implementation,
@@ -56,7 +78,7 @@ Result<TimedRun> TimedRun::verify(host::HostProblem& problem, const VerifyImplem
     timed.verify_params_.stash_u = timed.u_.view();
     timed.verify_params_.stash_l = timed.l_.view();
   }
-  timed.workspace_ = make_workspace(implementation.workspace(timed.verify_params_));
+  timed.workspace_ = Workspace(implementation.workspace(timed.verify_params_));
   if (const auto first = timed.run(); !first) return first.error();
   return timed;
 }
@@ -68,7 +90,7 @@ Result<TimedRun> TimedRun::commit(host::HostProblem& problem, const CommitParams
   timed.commit_params_ = params;
   timed.state_ = problem.tensors.at("state");
   timed.commit_params_.problem.state.data = timed.state_.bytes.data();
-  timed.workspace_ = make_workspace(implementation.workspace(timed.commit_params_));
+  timed.workspace_ = Workspace(implementation.workspace(timed.commit_params_));
   if (const auto first = timed.run(); !first) return first.error();
   return timed;
 }
@@ -82,20 +104,31 @@ Result<double> TimedRun::run() {
   return seconds;
 }
 
-Result<std::vector<double>> interleaved_medians(std::vector<TimedRun>& runs, int rounds) {
+Result<std::vector<std::vector<double>>> times_in_turn(std::vector<TimedRun>& runs, int rounds, bool cold,
+                                                       const std::function<void(int)>& tick) {
   std::vector<std::vector<double>> seconds(runs.size());
-  const double start = now();
-  for (int round = 0; round < rounds || (round < kMostRounds && now() - start < kEnoughSeconds); ++round)
+  for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (cold) fill_caches();
       const auto time = runs[i].run();
       if (!time) return time.error();
       seconds[i].push_back(*time);
     }
-  std::vector<double> medians;
-  for (auto& times : seconds) {
-    std::sort(times.begin(), times.end());
-    medians.push_back(times[times.size() / 2]);
+    if (tick) tick(round + 1);
   }
+  return seconds;
+}
+
+Result<std::vector<double>> interleaved_medians(std::vector<TimedRun>& runs, int rounds) {
+  std::vector<std::vector<double>> seconds(runs.size());
+  const double start = now();
+  for (int round = 0; round < rounds || (round < kMostRounds && now() - start < kEnoughSeconds); ++round) {
+    const auto once = times_in_turn(runs, 1, false, nullptr);
+    if (!once) return once.error();
+    for (std::size_t i = 0; i < runs.size(); ++i) seconds[i].push_back((*once)[i].front());
+  }
+  std::vector<double> medians;
+  for (const auto& times : seconds) medians.push_back(median(times));
   return medians;
 }
 
