@@ -150,7 +150,8 @@ void forms(Report& report, bool light) {
   }};
   for (const Contender& contender : contenders()) {
     double worst = 0;
-    report.add("forms", contender.name, judge(contender, view, truth, run(contender, problem, linked), worst), worst);
+    const std::string wrong = judge(contender, view, truth, run(contender, problem, linked), worst);
+    report.add("forms", contender.name, wrong, worst);
   }
 }
 
@@ -210,7 +211,8 @@ void far_slot(Report& report) {
                               params.problem.slots = slots;
                               params.problem.slot_index = on_device(&slot, 1, held);
                             }});
-    report.add("slot 4096", contender.name, judge(contender, view, truth, out, worst), worst);
+    const std::string wrong = judge(contender, view, truth, out, worst);
+    report.add("slot 4096", contender.name, wrong, worst);
   }
 }
 
