@@ -1,5 +1,7 @@
 #include "timing.hpp"
 
+#include "host/device.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 #ifdef _OPENMP
@@ -64,6 +66,14 @@ std::size_t Workspace::touched() const {
 
 Result<TimedRun> TimedRun::verify(host::HostProblem& problem, const VerifyImplementation& implementation,
                                   canopy_dtype output, bool stash) {
+  if (implementation.device == CANOPY_CUDA) {
+    auto on = host::VerifyOnDevice::make(problem, implementation, output, stash);
+    if (!on) return on.error();
+    TimedRun timed;
+    timed.on_device_ = [own = std::make_shared<host::VerifyOnDevice>(std::move(*on))] { return own->run(); };
+    if (const auto first = timed.run(); !first) return first.error();
+    return timed;
+  }
   auto params = problem.verify();
   if (!params) return params.error();
   const Problem& view = params->problem;
@@ -86,6 +96,13 @@ Result<TimedRun> TimedRun::verify(host::HostProblem& problem, const VerifyImplem
 Result<TimedRun> TimedRun::commit(host::HostProblem& problem, const CommitParams& params,
                                   const CommitImplementation& implementation) {
   TimedRun timed;
+  if (implementation.device == CANOPY_CUDA) {
+    auto on = host::CommitOnDevice::make(problem, params, implementation);
+    if (!on) return on.error();
+    timed.on_device_ = [own = std::make_shared<host::CommitOnDevice>(std::move(*on))] { return own->run(); };
+    if (const auto first = timed.run(); !first) return first.error();
+    return timed;
+  }
   timed.commit_ = &implementation;
   timed.commit_params_ = params;
   timed.state_ = problem.tensors.at("state");
@@ -96,6 +113,7 @@ Result<TimedRun> TimedRun::commit(host::HostProblem& problem, const CommitParams
 }
 
 Result<double> TimedRun::run() {
+  if (on_device_) return on_device_();
   const double start = now();
   const Error error = verify_ ? verify_->run(verify_params_, workspace_.get(), nullptr)
                               : commit_->run(commit_params_, workspace_.get(), nullptr);
@@ -128,7 +146,10 @@ Result<std::vector<double>> interleaved_medians(std::vector<TimedRun>& runs, int
     for (std::size_t i = 0; i < runs.size(); ++i) seconds[i].push_back((*once)[i].front());
   }
   std::vector<double> medians;
-  for (const auto& times : seconds) medians.push_back(median(times));
+  for (auto& times : seconds) {
+    std::sort(times.begin(), times.end());
+    medians.push_back(times[times.size() / 2]);
+  }
   return medians;
 }
 
