@@ -261,9 +261,7 @@ void add_bench_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   options->spec.family.nodes = 128;
   command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or describe one with the options below");
-  command->add_option("--device", options->device, "where the implementations run: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
+  add_device_option(*command, options->device);
   command->add_option("--impl", options->implementation, "fast (all but the reference), all, or a name")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "OpenMP threads")->check(CLI::Range(1, 1024))->capture_default_str();

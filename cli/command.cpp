@@ -9,6 +9,8 @@
 #include <cstring>
 #include <map>
 
+#include "host/device.hpp"
+
 namespace canopy::cli {
 namespace {
 
@@ -58,6 +60,20 @@ Result<std::string> read_text(const std::string& path) {
   if (!standard) std::fclose(file);
   if (reason) return Error::invalid(fmt::format("{}: cannot read: {}", path, std::strerror(reason)));
   return text;
+}
+
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "where the implementations run: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+}
+
+Error use_device(const std::string& device, Problem& problem) {
+  if (device == "cpu") return {};
+  if (const std::string why = host::device_missing(); !why.empty())
+    return Error::unsupported("--device cuda: " + why + "; expected a machine with an NVIDIA GPU, or --device cpu");
+  problem.device = CANOPY_CUDA;
+  return {};
 }
 
 void add_family_options(CLI::App& command, FamilySpec& family) {

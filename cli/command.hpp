@@ -34,6 +34,12 @@ void add_family_options(CLI::App& command, FamilySpec& family);
 // --l2norm, --ragged, --keys, --key-cosine, --gates, --betas, --state-scale: a ProblemSpec.
 void add_problem_options(CLI::App& command, host::ProblemSpec& spec);
 
+// --device: cpu or cuda.
+void add_device_option(CLI::App& command, std::string& device);
+// Names the device in a checked problem; an error if this machine or build has none. Its pointers stay those of the host:
+// run_verify, TimedRun and run_commit copy to the device of their implementation.
+Error use_device(const std::string& device, Problem& problem);
+
 // The problem of a command that takes either a file or the options of add_problem_options: read or made. An error when
 // both or neither were given.
 Result<host::HostProblem> load_problem(const CLI::App& command, const std::string& path, const host::ProblemSpec& spec);

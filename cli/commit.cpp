@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file, leaf, method = "resolve", implementation, out;
+  std::string file, leaf, method = "resolve", device = "cpu", implementation, out;
   host::ProblemSpec spec;
   bool json = false;
 };
@@ -71,6 +71,7 @@ Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, con
     if (!verify_params) return verify_params.error();
     host::HostTensor o = host::HostTensor::make(CANOPY_F32, {view.batch, view.nodes, view.heads_v, view.dim_v});
     verify_params->o = o.view();
+    if (Error error = use_device(options.device, verify_params->problem); !error.ok()) return error;
     const auto choice = choose(*verify_params);
     if (!choice) return choice.error();
     auto run = host::run_verify(problem, *choice->implementation, CANOPY_F32, true);
@@ -78,8 +79,9 @@ Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, con
     stash = std::move(*run);
     verified_by = choice->implementation->name;
   }
-  const CommitParams params = commit_params_of(view, leaves, method, verified_by.empty() ? nullptr : &stash);
+  CommitParams params = commit_params_of(view, leaves, method, verified_by.empty() ? nullptr : &stash);
   if (const Error error = check(params); !error.ok()) return error;
+  if (Error error = use_device(options.device, params.problem); !error.ok()) return error;
   std::vector<Refusal> refused;
   const auto selected = select(params, options.implementation, refused);
   if (!selected) return selected.error();
@@ -182,6 +184,7 @@ void add_commit_command(CLI::App& app, int& status) {
       ->add_option("--method", options->method, "how the path's pseudo-values are had; stash runs a verification first")
       ->check(CLI::IsMember({"resolve", "stash", "replay", "all"}))
       ->capture_default_str();
+  add_device_option(*command, options->device);
   command->add_option("--impl", options->implementation, "an implementation (default: the dispatcher's choice)");
   command->add_option("--out", options->out,
                       "write the whole state pool, in its type and layout (--method all: by resolve)");

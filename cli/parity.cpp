@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "host/device.hpp"
 #include "timing.hpp"
 
 namespace canopy::cli {
@@ -149,6 +150,16 @@ CommitParams commit_params_of(const Problem& view, std::span<const std::int32_t>
 Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& given,
                              const CommitImplementation& implementation) {
   CommitRun run;
+  if (implementation.device == CANOPY_CUDA) {
+    auto on = host::CommitOnDevice::make(problem, given, implementation);
+    if (!on) return on.error();
+    if (const auto seconds = on->run(); !seconds) return seconds.error();
+    auto state = on->state();
+    if (!state) return state.error();
+    run.state = std::move(*state);
+    run.workspace_bytes = on->workspace_bytes();
+    return run;
+  }
   run.state = problem.tensors.at("state");
   CommitParams params = given;
   params.problem.state.data = run.state.bytes.data();

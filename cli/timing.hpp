@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,7 @@ class TimedRun {
   host::HostTensor o_, u_, l_, state_;
   VerifyParams verify_params_{};
   CommitParams commit_params_{};
+  std::function<Result<double>()> on_device_;  // the run of a CUDA implementation
   const VerifyImplementation* verify_ = nullptr;
   const CommitImplementation* commit_ = nullptr;
   Workspace workspace_;

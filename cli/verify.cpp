@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file, implementation, out, save, output_dtype = "f32";
+  std::string file, device = "cpu", implementation, out, save, output_dtype = "f32";
   host::ProblemSpec spec;
   bool stash = false, json = false, self_test = false;
   int repeat = 1, threads = 0;
@@ -98,6 +98,7 @@ int run(const CLI::App& command, const Options& options) {
   host::HostTensor o = host::HostTensor::make(output, {view.batch, view.nodes, view.heads_v, view.dim_v});
   params->o = o.view();
   if (const Error error = check(*params); !error.ok()) return fail(error.message);
+  if (const Error error = use_device(options.device, params->problem); !error.ok()) return fail(error.message);
   std::vector<Refusal> refused;
   const auto selected = select(*params, options.implementation, refused);
   if (!selected) return fail(selected.error().message);
@@ -165,6 +166,7 @@ void add_verify_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or make one with the options below");
+  add_device_option(*command, options->device);
   command->add_option("--impl", options->implementation,
                       "an implementation, or all (default: the dispatcher's choice)");
   command->add_option("--out", options->out, "write o, rows past a count as zeros, to this .safetensors file");

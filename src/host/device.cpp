@@ -121,64 +121,92 @@ Result<DeviceProblem> DeviceProblem::make(HostProblem& problem) {
   return out;
 }
 
-Result<VerifyRun> run_verify_on_device(HostProblem& problem, const VerifyImplementation& implementation,
-                                       canopy_dtype output, bool stash, canopy_precision precision) {
+Result<VerifyOnDevice> VerifyOnDevice::make(HostProblem& problem, const VerifyImplementation& implementation,
+                                            canopy_dtype output, bool stash, canopy_precision precision) {
   auto device = DeviceProblem::make(problem);
   if (!device) return device.error();
-  VerifyParams params = verify_params();
-  params.problem = device->view();
+  VerifyOnDevice on(std::move(*device));
+  on.implementation_ = &implementation;
+  VerifyParams& params = on.params_;
+  params = verify_params();
+  params.problem = on.problem_.view();
   params.precision = precision;
   const Problem& p = params.problem;
   const std::int64_t B = p.batch, T = p.nodes, HV = p.heads_v, V = p.dim_v;
-
-  VerifyRun run;
-  run.o = HostTensor::make(output, {B, T, HV, V});
-  if (stash) run.u = HostTensor::make(CANOPY_F32, {B, T, HV, V}), run.l = HostTensor::make(CANOPY_F32, {B, T, HV});
-  run.row_status.assign(static_cast<std::size_t>(B), -1);
-  HostTensor* tensors[] = {&run.o, &run.u, &run.l};
-  canopy_tensor* views[] = {&params.o, &params.stash_u, &params.stash_l};
-  DeviceMemory outputs[3], status(B * sizeof(std::int32_t));
-  for (int i = 0; i < (stash ? 3 : 1); ++i) {
-    outputs[i] = DeviceMemory(tensors[i]->bytes.size());
-    if (Error error = outputs[i].fill(0xff); !error.ok()) return error;
-    *views[i] = tensors[i]->view();
-    views[i]->data = outputs[i].data();
+  on.shapes_[0] = HostTensor::make(output, {B, T, HV, V});
+  if (stash) {
+    on.shapes_[1] = HostTensor::make(CANOPY_F32, {B, T, HV, V});
+    on.shapes_[2] = HostTensor::make(CANOPY_F32, {B, T, HV});
   }
-  params.row_status = static_cast<std::int32_t*>(status.data());
-
+  canopy_tensor* views[] = {&params.o, &params.stash_u, &params.stash_l};
+  for (int i = 0; i < (stash ? 3 : 1); ++i) {
+    on.outputs_[i] = DeviceMemory(on.shapes_[i].bytes.size());
+    if (Error error = on.outputs_[i].fill(0xff); !error.ok()) return error;
+    *views[i] = on.shapes_[i].view();
+    views[i]->data = on.outputs_[i].data();
+  }
+  on.status_ = DeviceMemory(B * sizeof(std::int32_t));
+  params.row_status = static_cast<std::int32_t*>(on.status_.data());
   if (Error error = check(params); !error.ok()) return error;
   if (const std::string why = implementation.refuses(params); !why.empty())
     return Error::unsupported(text(implementation.name, " refuses: ", why));
-  run.workspace_bytes = implementation.workspace(params);
-  DeviceMemory workspace(run.workspace_bytes);
-  if (Error error = workspace.fill(0xff); !error.ok()) return error;
+  on.workspace_ = DeviceMemory(implementation.workspace(params));
+  if (Error error = on.workspace_.fill(0xff); !error.ok()) return error;
+  return on;
+}
+
+Result<double> VerifyOnDevice::run() {
   Stopwatch watch;
-  if (Error error = implementation.run(params, workspace.data(), nullptr); !error.ok()) return error;
-  run.seconds = watch.seconds();
+  if (Error error = implementation_->run(params_, workspace_.data(), nullptr); !error.ok()) return error;
+  const double seconds = watch.seconds();
   if (Error error = device_synchronize(); !error.ok()) return error;
-  for (int i = 0; i < (stash ? 3 : 1); ++i)
-    if (Error error = outputs[i].download(tensors[i]->bytes.data(), tensors[i]->bytes.size()); !error.ok()) return error;
-  if (Error error = status.download(run.row_status.data(), B * sizeof(std::int32_t)); !error.ok()) return error;
+  return seconds;
+}
+
+Result<VerifyRun> VerifyOnDevice::results() const {
+  VerifyRun run;
+  run.o = shapes_[0], run.u = shapes_[1], run.l = shapes_[2];
+  HostTensor* tensors[] = {&run.o, &run.u, &run.l};
+  for (int i = 0; i < 3; ++i) {
+    if (!outputs_[i].data()) continue;
+    if (Error error = outputs_[i].download(tensors[i]->bytes.data(), tensors[i]->bytes.size()); !error.ok()) return error;
+  }
+  run.row_status.resize(static_cast<std::size_t>(params_.problem.batch));
+  if (Error error = status_.download(run.row_status.data(), run.row_status.size() * 4); !error.ok()) return error;
+  run.workspace_bytes = workspace_.bytes();
   return run;
 }
 
-Result<DeviceCommit> run_commit_on_device(HostProblem& problem, const CommitParams& given,
-                                          const CommitImplementation& implementation) {
+Result<VerifyRun> run_verify_on_device(HostProblem& problem, const VerifyImplementation& implementation,
+                                       canopy_dtype output, bool stash) {
+  auto on = VerifyOnDevice::make(problem, implementation, output, stash);
+  if (!on) return on.error();
+  const auto seconds = on->run();
+  if (!seconds) return seconds.error();
+  auto run = on->results();
+  if (run) run->seconds = *seconds;
+  return run;
+}
+
+Result<CommitOnDevice> CommitOnDevice::make(HostProblem& problem, const CommitParams& given,
+                                            const CommitImplementation& implementation) {
   auto device = DeviceProblem::make(problem);
   if (!device) return device.error();
-  CommitParams params = given;
-  params.problem = device->view();
+  CommitOnDevice on(std::move(*device));
+  on.implementation_ = &implementation;
+  on.pool_ = problem.tensors.at("state");
+  CommitParams& params = on.params_;
+  params = given;
+  params.problem = on.problem_.view();
   const Problem& p = params.problem;
   const std::size_t B = static_cast<std::size_t>(p.batch), index = p.slot_index_dtype == CANOPY_I64 ? 8 : 4;
   const std::size_t rows = static_cast<std::size_t>(params.layers) * B * p.nodes * p.heads_v;
-
-  std::vector<DeviceMemory> copies;
   Error failed;
   const auto moved = [&](const void* from, std::size_t bytes) -> void* {
     if (!from) return nullptr;
-    copies.emplace_back(bytes);
-    if (Error error = copies.back().upload(from, bytes); !error.ok()) failed = error;
-    return copies.back().data();
+    on.copies_.emplace_back(bytes);
+    if (Error error = on.copies_.back().upload(from, bytes); !error.ok()) failed = error;
+    return on.copies_.back().data();
   };
   params.leaf = static_cast<const std::int32_t*>(moved(given.leaf, B * 4));
   params.track_leaf = static_cast<const std::int32_t*>(moved(given.track_leaf, B * 4));
@@ -187,26 +215,35 @@ Result<DeviceCommit> run_commit_on_device(HostProblem& problem, const CommitPara
   params.stash_u.data = moved(given.stash_u.data, rows * p.dim_v * 4);
   params.stash_l.data = moved(given.stash_l.data, rows * 4);
   if (!failed.ok()) return failed;
-
-  DeviceCommit run;
-  run.row_status.assign(B, -1);
-  DeviceMemory status(B * sizeof(std::int32_t));
-  params.row_status = static_cast<std::int32_t*>(status.data());
+  on.status_ = DeviceMemory(B * 4);
+  if (Error error = on.status_.fill(0xff); !error.ok()) return error;
+  params.row_status = static_cast<std::int32_t*>(on.status_.data());
   if (Error error = check(params); !error.ok()) return error;
   if (const std::string why = implementation.refuses(params); !why.empty())
     return Error::unsupported(text(implementation.name, " refuses: ", why));
-  run.workspace_bytes = implementation.workspace(params);
-  DeviceMemory workspace(run.workspace_bytes);
-  if (Error error = workspace.fill(0xff); !error.ok()) return error;
+  on.workspace_ = DeviceMemory(implementation.workspace(params));
+  if (Error error = on.workspace_.fill(0xff); !error.ok()) return error;
+  return on;
+}
+
+Result<double> CommitOnDevice::run() {
   Stopwatch watch;
-  if (Error error = implementation.run(params, workspace.data(), nullptr); !error.ok()) return error;
-  run.seconds = watch.seconds();
+  if (Error error = implementation_->run(params_, workspace_.data(), nullptr); !error.ok()) return error;
+  const double seconds = watch.seconds();
   if (Error error = device_synchronize(); !error.ok()) return error;
-  run.state = problem.tensors.at("state");
-  if (Error error = device->tensor("state").download(run.state.bytes.data(), run.state.bytes.size()); !error.ok())
-    return error;
-  if (Error error = status.download(run.row_status.data(), B * sizeof(std::int32_t)); !error.ok()) return error;
-  return run;
+  return seconds;
+}
+
+Result<HostTensor> CommitOnDevice::state() const {
+  HostTensor pool = pool_;
+  if (Error error = problem_.tensor("state").download(pool.bytes.data(), pool.bytes.size()); !error.ok()) return error;
+  return pool;
+}
+
+Result<std::vector<std::int32_t>> CommitOnDevice::row_status() const {
+  std::vector<std::int32_t> flags(static_cast<std::size_t>(params_.problem.batch));
+  if (Error error = status_.download(flags.data(), flags.size() * 4); !error.ok()) return error;
+  return flags;
 }
 
 }  // namespace canopy::host

@@ -45,6 +45,7 @@ class DeviceProblem {
   // The host problem's view with device pointers; `device` is CANOPY_CUDA.
   const Problem& view() const { return view_; }
   DeviceMemory& tensor(const std::string& name) { return tensors_.at(name); }
+  const DeviceMemory& tensor(const std::string& name) const { return tensors_.at(name); }
   // Copies one tensor of the host problem again.
   Error upload(const std::string& name, const HostTensor& from) {
     return tensors_.at(name).upload(from.bytes.data(), from.bytes.size());
@@ -55,19 +56,46 @@ class DeviceProblem {
   Problem view_{};
 };
 
-// As run_verify, through copies on the device. `seconds` is the device's time of the call.
-Result<VerifyRun> run_verify_on_device(HostProblem& problem, const VerifyImplementation& implementation,
-                                       canopy_dtype output, bool stash,
-                                       canopy_precision precision = CANOPY_PRECISION_DEFAULT);
+// One implementation on copies of a problem, ready to run again and again. Outputs and workspace start as 0xff bytes.
+class VerifyOnDevice {
+ public:
+  static Result<VerifyOnDevice> make(HostProblem& problem, const VerifyImplementation& implementation,
+                                     canopy_dtype output, bool stash,
+                                     canopy_precision precision = CANOPY_PRECISION_DEFAULT);
+  Result<double> run();  // the device's seconds of the call
+  Result<VerifyRun> results() const;
 
-// `params` with host pointers, every one of which is copied over; the pool afterwards into `state`.
-struct DeviceCommit {
-  HostTensor state;
-  std::vector<std::int32_t> row_status;
-  std::size_t workspace_bytes = 0;
-  double seconds = 0;
+ private:
+  explicit VerifyOnDevice(DeviceProblem problem) : problem_(std::move(problem)) {}
+  DeviceProblem problem_;
+  const VerifyImplementation* implementation_ = nullptr;
+  VerifyParams params_{};
+  HostTensor shapes_[3];  // of o, U, l
+  DeviceMemory outputs_[3], status_, workspace_;
 };
-Result<DeviceCommit> run_commit_on_device(HostProblem& problem, const CommitParams& params,
-                                          const CommitImplementation& implementation);
+
+// `params` has host pointers, every one of which is copied over.
+class CommitOnDevice {
+ public:
+  static Result<CommitOnDevice> make(HostProblem& problem, const CommitParams& params,
+                                     const CommitImplementation& implementation);
+  Result<double> run();
+  Result<HostTensor> state() const;  // the whole pool
+  Result<std::vector<std::int32_t>> row_status() const;
+  std::size_t workspace_bytes() const { return workspace_.bytes(); }
+
+ private:
+  explicit CommitOnDevice(DeviceProblem problem) : problem_(std::move(problem)) {}
+  DeviceProblem problem_;
+  const CommitImplementation* implementation_ = nullptr;
+  CommitParams params_{};
+  HostTensor pool_;  // its shape and type
+  std::vector<DeviceMemory> copies_;
+  DeviceMemory status_, workspace_;
+};
+
+// As run_verify, through copies on the device.
+Result<VerifyRun> run_verify_on_device(HostProblem& problem, const VerifyImplementation& implementation,
+                                       canopy_dtype output, bool stash);
 
 }  // namespace canopy::host

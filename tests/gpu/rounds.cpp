@@ -108,10 +108,11 @@ void drift(Report& report, const Contender& contender, canopy_commit_method meth
     params.problem = view, params.method = method, params.leaf = &leaf;
     HostTensor u = out.u, l = out.l;
     if (method == CANOPY_COMMIT_STASH) params.stash_u = u.view(), params.stash_l = l.view();
-    const auto committed = host::run_commit_on_device(problem, params, *commit);
-    if (!committed) wrong = committed.error().message;
+    auto on = host::CommitOnDevice::make(problem, params, *commit);
+    if (!(wrong = on ? "" : on.error().message).empty()) break;
+    if (const auto seconds = on->run(); !seconds) wrong = seconds.error().message;
     if (!wrong.empty()) break;
-    pool = committed->state;
+    pool = *on->state();
     last_output = relative(model.step(view, tree, leaf), values(out.o));
     double state_error = 0;
     for (int hv = 0; hv < view.heads_v; ++hv)
