@@ -1,7 +1,5 @@
 #include "timing.hpp"
 
-#include "host/device.hpp"
-
 #include <sys/mman.h>
 #include <unistd.h>
 #ifdef _OPENMP
@@ -12,6 +10,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <new>
+
+#include "host/device.hpp"
 
 namespace canopy::cli {
 namespace {
