@@ -1,7 +1,9 @@
 // Host side of the fused kernels: what they refuse, which instance runs, its launch.
 #include <cmath>
+#include <tuple>
+#include <utility>
 
-#include "cuda/fused.cuh"
+#include "cuda/floor.cuh"
 #include "cuda/fused_fp32.cuh"
 #include "cuda/instances/instance.hpp"
 #include "cuda/launch.hpp"
@@ -66,19 +68,54 @@ FusedInstance pick(const VerifyParams& params, const FusedTuning& tuning) {
 
 float scale_of(const Problem& p) { return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k)); }
 
+FusedArguments arguments_of(const VerifyParams& params, const DevicePlan* plan, void* workspace) {
+  const Problem& p = params.problem;
+  const bool raw = p.a.data != nullptr;
+  FusedArguments a{};
+  a.plans = plan, a.spill = static_cast<__half*>(workspace);
+  a.slot_index = p.slot_index, a.padding_slot = p.padding_slot, a.slots = p.slots;
+  a.row_status = params.row_status;
+  a.nodes = p.nodes, a.dim_v = p.dim_v, a.heads_v = p.heads_v;
+  a.value_heads_inverse = static_cast<float>(p.heads_k) / static_cast<float>(p.heads_v);
+  a.long_slots = p.slot_index_dtype == CANOPY_I64, a.raw_gates = raw, a.beta_doubled = p.beta_doubled != 0;
+  a.l2norm = p.l2norm != 0, a.state_vk = p.state_layout == CANOPY_STATE_VK;
+  a.scale = scale_of(p), a.l2norm_eps = p.l2norm_eps;
+  a.g = rows_of(raw ? p.a : p.g), a.beta = rows_of(raw ? p.b : p.beta);
+  a.a_log = per_head(p.a_log), a.dt_bias = per_head(p.dt_bias);
+  a.a_log_dtype = p.a_log.dtype, a.dt_bias_dtype = p.dt_bias.dtype;
+  a.k = rows_of(p.k), a.q = rows_of(p.q), a.v = rows_of(p.v);
+  a.o = rows_of(params.o), a.u = rows_of(params.stash_u), a.l = rows_of(params.stash_l);
+  a.state = {static_cast<char*>(p.state.data), p.state.stride[1] * element_size(p.state),
+             p.state.stride[2] * element_size(p.state),
+             static_cast<std::uint32_t>(p.state.stride[3] * element_size(p.state)), p.state.dtype};
+  return a;
+}
+
 }  // namespace
 
 std::string fused_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if ((p.dim_k != 64 && p.dim_k != 128) || (p.dim_v != 64 && p.dim_v != 128))
     return text("dim_k, dim_v = ", p.dim_k, ", ", p.dim_v, ": expected 64 or 128 each");
-  if (p.batch > 65535) return text("batch = ", p.batch, ": expected at most 65,535 sequences; split the batch");
+  if (p.batch > 65535 || p.heads_v > 65535)
+    return text("batch = ", p.batch, ", heads_v = ", p.heads_v, ": expected at most 65,535 each; split the batch");
   if (params.precision == CANOPY_PRECISION_FAST)
     return "precision = fast: bf16 operands are not built; use half, which costs the same and is more accurate";
   if (!in_half(params)) return {};
   for (const auto& [name, tensor] :
        {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &params.o}, {"stash_u", &params.stash_u}}) {
     if (std::string why = misaligned(name, *tensor); !why.empty()) return why;
+  }
+  // These are read element by element; only the step from node to node (row to row) has to fit 32 bits.
+  for (const auto& [name, tensor, step] : {std::tuple{"g", &p.g, 2},
+                                           {"beta", &p.beta, 2},
+                                           {"a", &p.a, 2},
+                                           {"b", &p.b, 2},
+                                           {"stash_l", &params.stash_l, 2},
+                                           {"state", &p.state, 3}}) {
+    if (tensor->data && tensor->stride[step] * element_size(*tensor) > 0xffffffffll)
+      return text(name, ".stride[", step, "] = ", tensor->stride[step],
+                  ": expected less than 4 GiB; use precision fp32");
   }
   return p.state_layout == CANOPY_STATE_VK ? misaligned("state", p.state) : std::string{};
 }
@@ -94,15 +131,7 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
   if (p.batch == 0) return {};
   const FusedTuning& tuning = fused_tuning(this_architecture());
   const FusedInstance instance = pick(params, tuning);
-  FusedArguments fused{params,
-                       rows_of(p.q),
-                       rows_of(p.k),
-                       rows_of(p.v),
-                       rows_of(params.o),
-                       rows_of(params.stash_u),
-                       plan,
-                       static_cast<__half*>(workspace),
-                       scale_of(p)};
+  FusedArguments fused = arguments_of(params, plan, workspace);
   ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
   void* arguments[] = {in_half(params) ? static_cast<void*>(&fused) : &exact};
 
@@ -110,7 +139,8 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t launch{};
-  launch.gridDim = dim3(p.heads_v * (p.dim_v / instance.columns), p.batch);
+  launch.gridDim = in_half(params) ? dim3(p.dim_v / instance.columns, p.heads_v, p.batch)
+                                   : dim3(p.heads_v * (p.dim_v / instance.columns), p.batch);
   launch.blockDim = dim3(instance.threads);
   launch.dynamicSmemBytes = instance.shared_bytes;
   launch.stream = stream;
@@ -123,6 +153,20 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
   if (error != cudaSuccess)
     return {CANOPY_INTERNAL, text("launch of the fused kernel failed: ", cudaGetErrorString(error))};
   return {};
+}
+
+bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
+  const Problem& p = params.problem;
+  const bool takes = in_half(params) && fused_refuses(params).empty() && p.q.dtype == CANOPY_BF16 && p.g.data &&
+                     params.o.dtype == CANOPY_BF16 && p.state.dtype == CANOPY_F32 && p.state_layout == CANOPY_STATE_VK;
+  if (!takes || p.batch == 0) return takes;
+  const FusedArguments arguments = arguments_of(params, plan, nullptr);
+  const dim3 grid(p.dim_v / kFloorColumns, p.heads_v, p.batch);
+  if (p.dim_k == 128)
+    floor_kernel<128><<<grid, kFloorThreads, 0, stream>>>(arguments);
+  else
+    floor_kernel<64><<<grid, kFloorThreads, 0, stream>>>(arguments);
+  return cudaGetLastError() == cudaSuccess;
 }
 
 }  // namespace canopy::cuda

@@ -3,7 +3,7 @@
 // Purpose    o = diag(exp l) Q S0 + C U with (I + G) U = R, path-compressed (docs/math.md), for all nodes at once.
 // Precision  one fp16 pass of every tensor-core product, fp32 accumulation; gates, decay and the 16-row substitution in
 //            fp32, log gates in two floats. S0 and each key and query row carry a power of two of their own.
-// Grid       x: value head, then tile of kColumns value columns; y: sequence. Nothing but (B, T) shapes it.
+// Grid       x: tile of kColumns value columns; y: value head; z: sequence. Nothing but (B, T) shapes it.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U, l when asked; row_status. The workspace holds path rows deeper than
 //            kStackRows: [B,HV,V/16,kSpillRows,16] fp16.
@@ -20,8 +20,16 @@
 #pragma once
 
 #include "cuda/plan.cuh"
+#include "cuda/row.cuh"
 #include "cuda/tile/prep.cuh"
 #include "cuda/tile/solve.cuh"
+
+// CTAs that have to fit an SM by registers. sm_120 has shared memory for one alone, and needs no spills.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define CANOPY_MIN_CTAS(wanted) 1
+#else
+#define CANOPY_MIN_CTAS(wanted) (wanted)
+#endif
 
 namespace canopy::cuda {
 
@@ -44,12 +52,21 @@ struct FusedShared {
   std::uint64_t converted[Shape::kSlots], published[Shape::kSlots], empty[Shape::kSlots];
 };
 
+// Everything the kernel asks of a call, in the order it asks: constant memory is fetched line by line.
 struct FusedArguments {
-  VerifyParams params;
-  Rows q, k, v, o, u;
   const DevicePlan* plans;
+  const void* slot_index;
+  std::int64_t padding_slot, slots;
+  std::int32_t* row_status;
+  std::int32_t nodes, dim_v, heads_v;
+  float value_heads_inverse;  // H / HV
+  bool long_slots, raw_gates, beta_doubled, l2norm, state_vk;
+  float scale, l2norm_eps;
+  Rows g, beta;  // or a and b
+  PerHead a_log, dt_bias;
+  std::int32_t a_log_dtype, dt_bias_dtype;
+  Rows k, q, state, v, o, u, l;
   __half* spill;
-  float scale;
 };
 
 // What a CTA works on.
@@ -58,6 +75,15 @@ struct FusedWork {
   int count, depth, blocks, steps;
   std::int64_t slot;
 };
+
+__device__ __forceinline__ Gate fused_gate(const FusedArguments& a, int b, int node, int head) {
+  const char *g = a.g.of(b, head) + std::int64_t{node} * a.g.node,
+             *beta = a.beta.of(b, head) + std::int64_t{node} * a.beta.node;
+  if (!a.raw_gates) return {clamp_log_gate(*reinterpret_cast<const float*>(g)), *reinterpret_cast<const float*>(beta)};
+  const float x = load_float(g, a.g.dtype, 0) + load_float(a.dt_bias.data + head * a.dt_bias.step, a.dt_bias_dtype, 0);
+  return {log_gate_from_raw(load_float(a.a_log.data + head * a.a_log.step, a.a_log_dtype, 0), x),
+          beta_from_raw(load_float(beta, a.beta.dtype, 0), a.beta_doubled)};
+}
 
 // Position in the ring: step s lies in slot s % kSlots, on its s / kSlots-th use.
 template <int kSlots>
@@ -71,54 +97,48 @@ struct RingAt {
 
 // Rows of a sequence with a malformed tree.
 template <class Shape>
-__device__ void write_nan(const VerifyParams& p, int b, int head, int column, int count) {
+__device__ void write_nan(const FusedArguments& a, const FusedWork& work) {
   const float nan = __int_as_float(0x7fffffff);
-  for (int i = threadIdx.x; i < count * Shape::kColumns; i += Shape::kThreads) {
-    const int node = i / Shape::kColumns, v = column + i % Shape::kColumns;
-    auto at = [&](const Tensor& t) { return b * t.stride[1] + node * t.stride[2] + head * t.stride[3] + v; };
-    if (p.o.dtype == CANOPY_F32)
-      static_cast<float*>(p.o.data)[at(p.o)] = nan;
+  for (int i = threadIdx.x; i < work.count * Shape::kColumns; i += Shape::kThreads) {
+    const int node = i / Shape::kColumns, v = work.column + i % Shape::kColumns;
+    auto row = [&](const Rows& t) { return t.of(work.b, work.head) + std::int64_t{node} * t.node; };
+    if (a.o.dtype == CANOPY_F32)
+      reinterpret_cast<float*>(row(a.o))[v] = nan;
     else
-      static_cast<std::uint16_t*>(p.o.data)[at(p.o)] = 0x7fff;  // a NaN as bf16 and as f16
-    if (p.stash_u.data) static_cast<float*>(p.stash_u.data)[at(p.stash_u)] = nan;
-    if (p.stash_l.data && v == 0)
-      static_cast<float*>(
-          p.stash_l.data)[b * p.stash_l.stride[1] + node * p.stash_l.stride[2] + head * p.stash_l.stride[3]] = nan;
+      reinterpret_cast<std::uint16_t*>(row(a.o))[v] = 0x7fff;  // a NaN as bf16 and as f16
+    if (a.u.data) reinterpret_cast<float*>(row(a.u))[v] = nan;
+    if (a.l.data && v == 0) *reinterpret_cast<float*>(row(a.l)) = nan;
   }
 }
 
-// The tables, each warp after it has started its own copies; all warps meet in here.
+// A prep warp's first copies, before the tables are there; `rows` are its next steps.
 template <class Shape>
-__device__ __forceinline__ void finish_tables(NodeTables& tables, const FusedArguments& arguments,
-                                              const FusedWork& work) {
-  load_gates<Shape::kThreads>(tables, arguments.params.problem, work.b, work.head, work.count);
-  load_plan<Shape::kThreads>(tables, arguments.plans[work.b]);
-  __syncthreads();
-  accumulate_gates<Shape::kThreads>(tables, work.count, work.depth);
+__device__ __forceinline__ void start_prep(StepRows (&rows)[Shape::kDepth], FusedShared<Shape>& shared,
+                                           const FusedArguments& arguments, const DevicePlan& plan,
+                                           const FusedWork& work, int unit, int lane) {
+  using Input = typename Shape::Input;
+  const char *keys = arguments.k.of(work.b, work.key_head), *queries = arguments.q.of(work.b, work.key_head);
+#pragma unroll
+  for (int i = 0; i < Shape::kDepth; ++i) {
+    const int step = unit + i * Shape::kPrepWarps;
+    if (step < work.steps) {
+      rows[i] = read_step(plan, step, lane);
+      if constexpr (kAsync<Input>)
+        start_rows<Shape::K>(shared.slots[step % Shape::kSlots], keys, arguments.k.node, queries, arguments.q.node,
+                             rows[i], lane);
+    }
+    if constexpr (kAsync<Input>) cute::cp_async_fence();
+  }
 }
 
 template <class Shape>
-__device__ __forceinline__ void prep_warp(FusedShared<Shape>& shared, const FusedArguments& arguments,
-                                          const DevicePlan& plan, const FusedWork& work, int unit, int lane) {
+__device__ __forceinline__ void prep_warp(StepRows (&rows)[Shape::kDepth], FusedShared<Shape>& shared,
+                                          const FusedArguments& arguments, const DevicePlan& plan,
+                                          const FusedWork& work, int unit, int lane) {
   using Input = typename Shape::Input;
   constexpr int K = Shape::K, kSlots = Shape::kSlots, kStride = Shape::kPrepWarps;
   const char *keys = arguments.k.of(work.b, work.key_head), *queries = arguments.q.of(work.b, work.key_head);
   const std::uint32_t key_step = arguments.k.node, query_step = arguments.q.node;
-  const bool l2norm = arguments.params.problem.l2norm != 0;
-  const float eps = arguments.params.problem.l2norm_eps;
-
-  StepRows rows[Shape::kDepth];  // of the steps whose copies are under way, the next one first
-#pragma unroll
-  for (int i = 0; i < Shape::kDepth; ++i) {
-    const int step = unit + i * kStride;
-    if (step < work.steps) {
-      rows[i] = read_step(plan, step, lane);
-      if constexpr (kAsync<Input>)
-        start_rows<K>(shared.slots[step % kSlots], keys, key_step, queries, query_step, rows[i], lane);
-    }
-    if constexpr (kAsync<Input>) cute::cp_async_fence();
-  }
-  finish_tables<Shape>(shared.tables, arguments, work);
 
   for (int step = unit; step < work.steps; step += kStride) {
     const int slot = step % kSlots, next = step + kSlots;
@@ -129,13 +149,13 @@ __device__ __forceinline__ void prep_warp(FusedShared<Shape>& shared, const Fuse
     } else {
       if (step >= kSlots) barrier_wait(&shared.empty[slot], (step / kSlots - 1) & 1);
       Slot<K>& to = shared.slots[slot];
-      read_f32_rows<K>(to.keys, to.input_factor[0], keys, key_step, rows[0].node, 0, lane);
-      read_f32_rows<K>(to.queries, to.input_factor[1], queries, query_step, rows[0].node, 0, lane);
-      read_f32_rows<K>(to.path, to.input_factor[2], keys, key_step, rows[0].node, 16, lane);
+      read_f32_rows<K>(to.keys, input_factors(to, 0), keys, key_step, rows[0].node, 0, lane);
+      read_f32_rows<K>(to.queries, input_factors(to, 1), queries, query_step, rows[0].node, 0, lane);
+      read_f32_rows<K>(to.path, input_factors(to, 2), keys, key_step, rows[0].node, 16, lane);
     }
     __syncwarp();
-    prepare_step<Input, K>(shared.slots[slot], shared.tables, rows[0], l2norm, eps, arguments.scale,
-                           &shared.converted[slot], &shared.published[slot], lane);
+    prepare_step<Input, K>(shared.slots[slot], shared.tables, rows[0], arguments.l2norm, arguments.l2norm_eps,
+                           arguments.scale, &shared.converted[slot], &shared.published[slot], lane);
     if constexpr (kAsync<Input>) {
       if (next < work.steps) {
         barrier_wait(&shared.empty[slot], (step / kSlots) & 1);
@@ -149,52 +169,63 @@ __device__ __forceinline__ void prep_warp(FusedShared<Shape>& shared, const Fuse
   }
 }
 
+// A column group's value tile of a block on its way.
 template <class Shape>
-__device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const FusedArguments& arguments,
-                                            const DevicePlan& plan, const FusedWork& work, int warp, int lane) {
+__device__ __forceinline__ void start_block(ValueGroup<typename Shape::Input>* groups, const FusedArguments& arguments,
+                                            const char* values, int block, int node, int lane) {
+  using Input = typename Shape::Input;
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m)
+    start_values<Input>(groups[m].values[block % kValueStages], values + m * 16 * sizeof(Input), arguments.v.node, node,
+                        lane);
+}
+
+// A solver warp's first copies and its first column group's S0, before the tables are there.
+template <class Shape>
+__device__ __forceinline__ void start_solver(StateElements<Shape::K>& s0, FusedShared<Shape>& shared,
+                                             const FusedArguments& arguments, const DevicePlan& plan,
+                                             const FusedWork& work, int warp, int lane) {
+  const int column = work.column + 16 * Shape::kTiles * warp;
+  ValueGroup<typename Shape::Input>* groups = shared.groups + warp * Shape::kTiles;
+  const char* values = arguments.v.of(work.b, work.head) + column * sizeof(typename Shape::Input);
+  if (Shape::kTiles == 1)
+    load_state<Shape::K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column, lane);
+  for (int i = 0; i < kValueStages; ++i) {
+    const int rank = 16 * i + lane / 2;
+    if (i < work.blocks)
+      start_block<Shape>(groups, arguments, values, i, rank < work.count ? static_cast<int>(plan.order[rank]) : -1,
+                         lane);
+    cute::cp_async_fence();
+  }
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) clear(groups[m].stack, lane);
+}
+
+template <class Shape>
+__device__ __forceinline__ void solver_warp(StateElements<Shape::K>& s0, FusedShared<Shape>& shared,
+                                            const FusedArguments& arguments, const FusedWork& work, int warp,
+                                            int lane) {
   using Input = typename Shape::Input;
   constexpr int K = Shape::K, kTiles = Shape::kTiles;
-  constexpr int kValueBytes = 16 * sizeof(Input);  // of one column group
   const NodeTables& tables = shared.tables;
   ValueGroup<Input>* groups = shared.groups + warp * kTiles;
   float* stage = shared.stage[warp];
   const int blocks = work.blocks, count = work.count, column = work.column + 16 * kTiles * warp;
-  const Problem& problem = arguments.params.problem;
-  __half* spill =
-      arguments.spill +
-      ((std::int64_t{work.b} * problem.heads_v + work.head) * (problem.dim_v / 16) + column / 16) * (kSpillRows * 16);
+  __half* spill = arguments.spill +
+                  ((std::int64_t{work.b} * arguments.heads_v + work.head) * (arguments.dim_v / 16) + column / 16) *
+                      (kSpillRows * 16);
   const char* values = arguments.v.of(work.b, work.head) + column * sizeof(Input);
   const int o_bytes = arguments.o.dtype == CANOPY_F32 ? 4 : 2;
   char* out = arguments.o.of(work.b, work.head) + column * o_bytes;
   const bool stores_u = arguments.u.data != nullptr;
   char* u_out = arguments.u.of(work.b, work.head) + column * 4;
 
-  auto start = [&](int block, int node) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-      start_values<Input>(groups[m].values[block % kValueStages], values + m * kValueBytes, arguments.v.node, node,
-                          lane);
-  };
-
   StateTile<K> state[kTiles];
-  {
-    StateElements<K> s0;
-    load_state<K>(s0, problem, work.slot, work.head, column, lane);
+  if (kTiles == 1) convert_state<K>(state[0], s0);
 #pragma unroll
-    for (int i = 0; i < kValueStages; ++i) {
-      const int rank = 16 * i + lane / 2;
-      if (i < blocks) start(i, rank < count ? static_cast<int>(plan.order[rank]) : -1);
-      cute::cp_async_fence();
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) clear(groups[m].stack, lane);
-    finish_tables<Shape>(shared.tables, arguments, work);
-    convert_state<K>(state[0], s0);
-#pragma unroll
-    for (int m = 1; m < kTiles; ++m) {
-      load_state<K>(s0, problem, work.slot, work.head, column + 16 * m, lane);
-      convert_state<K>(state[m], s0);
-    }
+  for (int m = 0; m < kTiles && kTiles > 1; ++m) {
+    load_state<K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column + 16 * m, lane);
+    convert_state<K>(state[m], s0);
   }
 
   SpoiltPath spoilt[kTiles];
@@ -216,26 +247,19 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
       const float2 beta = *reinterpret_cast<const float2*>(tables.beta + first + j);
       const float2 key = *reinterpret_cast<const float2*>(slot->key_factor + j);
       const float2 query = *reinterpret_cast<const float2*>(slot->query_factor + j);
+      // R = beta (v - exp(l) S0^T k)   (E5), O = exp(l) S0^T q
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const float scale = state[m].product_scale;
-        const float ek[2] = {exp_l.x * key.x * scale, exp_l.y * key.y * scale};
-        const float eq[2] = {exp_l.x * query.x * scale, exp_l.y * query.y * scale};
+        const float scale = state[m].product_scale, value_scale = state[m].value_scale;
+        const float of_key[2] = {-beta.x * exp_l.x * key.x * scale, -beta.y * exp_l.y * key.y * scale};
+        const float of_query[2] = {exp_l.x * query.x * scale, exp_l.y * query.y * scale};
+        const float of_value[2] = {beta.x * value_scale, beta.y * value_scale};
+        float v[4];
+        read_values<Input>(v, groups[m].values[block % kValueStages], n, lane);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          r[m][n][c] *= -ek[c % 2];
-          o[m][n][c] *= eq[c % 2];
-        }
-      }
-      // R = beta (v - exp(l) S0^T k)   (E5)
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        float v[2][4];
-        read_values<Input>(v, groups[m].values[block % kValueStages], lane);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const float b_j = c % 2 ? beta.y : beta.x;
-          r[m][n][c] = b_j * fmaf(v[n][c], state[m].value_scale, r[m][n][c]);
+          r[m][n][c] = fmaf(r[m][n][c], of_key[c % 2], v[c] * of_value[c % 2]);
+          o[m][n][c] *= of_query[c % 2];
         }
       }
     }
@@ -333,52 +357,77 @@ __device__ __forceinline__ void solver_warp(FusedShared<Shape>& shared, const Fu
       }
     }
     __syncwarp();
-    if (next < blocks) start(next, next_rank < count ? tables.order[next_rank] : -1);
+    if (next < blocks)
+      start_block<Shape>(groups, arguments, values, next, next_rank < count ? tables.order[next_rank] : -1, lane);
     cute::cp_async_fence();
   }
 }
 
 template <class Shape, int kMinCtas>
-__global__ void __launch_bounds__(Shape::kThreads, kMinCtas)
+__global__ void __launch_bounds__(Shape::kThreads, CANOPY_MIN_CTAS(kMinCtas))
     fused_kernel(const __grid_constant__ FusedArguments arguments) {
-  extern __shared__ __align__(128) std::uint8_t memory[];
+  extern __shared__ __align__(256) std::uint8_t memory[];
   auto& shared = *reinterpret_cast<FusedShared<Shape>*>(memory);
-  const VerifyParams& p = arguments.params;
-  const int tiles = p.problem.dim_v / Shape::kColumns;
+  constexpr int kThreads = Shape::kThreads, kGates = (kNodes + kThreads - 1) / kThreads;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   FusedWork work;
-  work.b = blockIdx.y, work.head = blockIdx.x / tiles, work.column = blockIdx.x % tiles * Shape::kColumns;
-  work.key_head = work.head / (p.problem.heads_v / p.problem.heads_k);
+  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
+  work.key_head = static_cast<int>((work.head + 0.5f) * arguments.value_heads_inverse);
   const DevicePlan& plan = arguments.plans[work.b];
   wait_for_previous_kernel();
 
-  work.slot = device_slot(p.problem, p.problem.slot_index, work.b);
+  // Loads that depend on nothing.
+  work.slot = work.b;
+  if (arguments.slot_index)
+    work.slot = arguments.long_slots ? static_cast<const std::int64_t*>(arguments.slot_index)[work.b]
+                                     : static_cast<const std::int32_t*>(arguments.slot_index)[work.b];
   const int4 header = *reinterpret_cast<const int4*>(&plan);
   work.steps = plan.steps, work.count = header.y, work.depth = header.z, work.blocks = header.w;
-  const int status = header.x | (work.slot >= p.problem.slots ? CANOPY_ROW_BAD_SLOT : 0);
-  if (blockIdx.x == 0 && threadIdx.x == 0 && p.row_status) p.row_status[work.b] = work.slot < 0 ? 0 : status;
-  if (work.slot < 0) return;
-  if (status) {
-    if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(p, work.b, work.head, work.column, work.count);
-    return;
+  const uint4 plan_part = load_plan(plan);
+  Gate gates[kGates];
+#pragma unroll
+  for (int i = 0; i < kGates; ++i) {
+    const int node = threadIdx.x + i * kThreads;
+    if (node < arguments.nodes) gates[i] = fused_gate(arguments, work.b, node, work.head);
   }
-  if (work.count == 0) return;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kSlots; ++i) {
-      barrier_init(&shared.converted[i], 1);
-      barrier_init(&shared.published[i], 1);
-      barrier_init(&shared.empty[i], Shape::kSolverWarps);
-    }
+
+  const bool padding = arguments.slot_index && work.slot <= arguments.padding_slot;
+  const int status = padding ? 0 : header.x | (work.slot >= arguments.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && arguments.row_status)
+    arguments.row_status[work.b] = status;
+  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(arguments, work);
+  if (padding || status || work.count == 0) return;
+
+  const bool solves = warp < Shape::kSolverWarps;
+  StateElements<Shape::K> s0;
+  StepRows rows[Shape::kDepth];
+  if (solves)
+    start_solver<Shape>(s0, shared, arguments, plan, work, warp, lane);
+  else
+    start_prep<Shape>(rows, shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
+  if (threadIdx.x < Shape::kSlots) {
+    barrier_init(&shared.converted[threadIdx.x], 1);
+    barrier_init(&shared.published[threadIdx.x], 1);
+    barrier_init(&shared.empty[threadIdx.x], Shape::kSolverWarps);
   }
-  if (warp < Shape::kSolverWarps) {
-    solver_warp<Shape>(shared, arguments, plan, work, warp, lane);
-  } else {
-    prep_warp<Shape>(shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
+  store_plan(shared.tables, plan_part);
+#pragma unroll
+  for (int i = 0; i < kGates; ++i) {
+    const int node = threadIdx.x + i * kThreads;
+    if (node < arguments.nodes) shared.tables.other[node] = {gates[i].log_gate, gates[i].beta};
   }
-  if (work.column == 0 && p.stash_l.data) {
-    for (int r = threadIdx.x; r < work.count; r += Shape::kThreads)
-      static_cast<float*>(p.stash_l.data)[work.b * p.stash_l.stride[1] + shared.tables.order[r] * p.stash_l.stride[2] +
-                                          work.head * p.stash_l.stride[3]] = shared.tables.l[r].hi;
+  __syncthreads();
+  accumulate_gates<kThreads>(shared.tables, work.count, work.depth);
+
+  if (solves)
+    solver_warp<Shape>(s0, shared, arguments, work, warp, lane);
+  else
+    prep_warp<Shape>(rows, shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
+
+  if (work.column == 0 && arguments.l.data) {
+    char* l = arguments.l.of(work.b, work.head);
+    for (int r = threadIdx.x; r < work.count; r += kThreads)
+      *reinterpret_cast<float*>(l + std::int64_t{shared.tables.order[r]} * arguments.l.node) = shared.tables.l[r].hi;
   }
 }
 

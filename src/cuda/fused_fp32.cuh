@@ -93,8 +93,11 @@ __global__ void __launch_bounds__(kExactThreads, 2)
   }
   if (count == 0) return;
 
-  load_gates<kExactThreads>(tables, problem, b, head, count);
-  load_plan<kExactThreads>(tables, plan);
+  if (threadIdx.x < count) {
+    const Gate gate = load_gate(problem, b, threadIdx.x, head);
+    tables.other[threadIdx.x] = {gate.log_gate, gate.beta};
+  }
+  store_plan(tables, load_plan(plan));
   const std::int64_t base = slot * problem.state.stride[1] + head * problem.state.stride[2],
                      step = problem.state.stride[3];
   for (int i = threadIdx.x; i < K * kExactColumns; i += kExactThreads) {

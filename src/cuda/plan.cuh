@@ -37,17 +37,17 @@ static_assert(sizeof(Step) == 64);
 struct alignas(16) DevicePlan {
   std::int32_t status, count, depth, blocks;
   std::int32_t steps, reserved[3];
-  // 1,536 bytes that the fused kernel keeps in shared memory.
+  // 1,552 bytes that the fused kernels copy to shared memory as they are (tile/tables.cuh).
   std::uint16_t in_block[kNodes];  // bit j: rank (block first + j) is a strict ancestor
   std::uint8_t order[kNodes];      // node at rank r
   std::uint8_t parent[kNodes];     // rank of the parent, kNone for the root
   std::uint8_t prefix[kNodes];     // strict ancestors outside r's block: a prefix of the block's root path
-  std::uint8_t push[kNodes];    // row of the path stack that r is pushed to: its depth if r is the last of that depth
-                                // in its block, else kNone
-  std::uint8_t rank[kNodes];    // by node
-  std::uint8_t depths[kNodes];  // strict ancestors
-  std::uint8_t below[kNodes];   // nodes below r, r not included: its subtree is the ranks r .. r + below
+  std::uint8_t push[kNodes];  // row of the path stack that r is pushed to: its depth if r is the last of that depth
+                              // in its block, else kNone
   std::uint8_t ancestors[kBlocks];     // n_ext, length of the block's root path
+  std::uint8_t rank[kNodes];           // by node
+  std::uint8_t depths[kNodes];         // strict ancestors
+  std::uint8_t below[kNodes];          // nodes below r, r not included: its subtree is the ranks r .. r + below
   std::uint8_t path[kBlocks][kNodes];  // path[b][d]: rank of the depth-d strict ancestor of the block's first node
   Step step[kMaxSteps];                // block by block, the shallowest path rows first
 };

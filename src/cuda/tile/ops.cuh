@@ -74,8 +74,12 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&r)[4], const voi
   const auto& source = *static_cast<const cute::uint128_t*>(row);
   cute::SM75_U16x8_LDSM_T::copy(source, r[0], r[1], r[2], r[3]);
 }
-// Its inverse. sm_80 has no stmatrix: there each lane stores its eight elements, whose rows it gets from the lanes that
-// hold their addresses.
+// Two of them: lanes 0 .. 15 give the addresses.
+__device__ __forceinline__ void load_transposed(std::uint32_t (&r)[2], const void* row) {
+  cute::SM75_U16x4_LDSM_T::copy(*static_cast<const cute::uint128_t*>(row), r[0], r[1]);
+}
+// The inverse of four. sm_80 has no stmatrix: there each lane stores its eight elements, whose rows it gets from the
+// lanes that hold their addresses.
 __device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   cute::SM90_U16x8_STSM_T::copy(r[0], r[1], r[2], r[3], *static_cast<cute::uint128_t*>(row));

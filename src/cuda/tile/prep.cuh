@@ -21,14 +21,15 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, const Slot<K>& sl
   for (int i = 0; i < 6; ++i)
 #pragma unroll
     for (int j = 0; j < 8; ++j) all[i][j / 4][j % 4] = 0;
+  const std::uint32_t as_a = tile_as_a<K>(lane), as_b = tile_as_b<K>(lane);
 #pragma unroll
   for (int s = 0; s < K / 16; ++s) {
     std::uint32_t k[4], q[4], k_b[4], q_b[4], x_b[4];
-    load_matrices(k, slot.keys + tile_as_a<K>(s, lane));
-    load_matrices(q, slot.queries + tile_as_a<K>(s, lane));
-    load_matrices(k_b, slot.keys + tile_as_b<K>(s, lane));
-    load_matrices(q_b, slot.queries + tile_as_b<K>(s, lane));
-    load_matrices(x_b, slot.path + tile_as_b<K>(s, lane));
+    load_matrices(k, at_elements(slot.keys, as_a, s));
+    load_matrices(q, at_elements(slot.queries, as_a, s));
+    load_matrices(k_b, at_elements(slot.keys, as_b, s));
+    load_matrices(q_b, at_elements(slot.queries, as_b, s));
+    load_matrices(x_b, at_elements(slot.path, as_b, s));
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       mma<Op>(raw.keys[n], k, k_b[2 * n], k_b[2 * n + 1]);
@@ -39,11 +40,11 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, const Slot<K>& sl
     }
   }
   if (l2norm) {
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < K / 16; ++s) {
       std::uint32_t x[4], x_b[4];
-      load_matrices(x, slot.path + tile_as_a<K>(s, lane));
-      load_matrices(x_b, slot.path + tile_as_b<K>(s, lane));
+      load_matrices(x, at_elements(slot.path, as_a, s));
+      load_matrices(x_b, at_elements(slot.path, as_b, s));
 #pragma unroll
       for (int n = 0; n < 2; ++n) mma<Op>(raw.path_squares[n], x, x_b[2 * n], x_b[2 * n + 1]);
     }
@@ -71,8 +72,8 @@ __device__ __forceinline__ void convert_rows(std::uint8_t* tile, const int (&exp
   constexpr int chunks = K / 8, at_once = 32 / chunks;
 #pragma unroll
   for (int i = 0; i < 16 / at_once; ++i) {
-    const int row = lane / chunks + i * at_once;
-    const float scale = kScaled ? power_of_two(-__shfl_sync(~0u, exponent[i * at_once / 8], 4 * (row % 8))) : 1.f;
+    const int row = lane / chunks + i * at_once, of_row = i * at_once < 8 ? exponent[0] : exponent[1];
+    const float scale = kScaled ? power_of_two(-__shfl_sync(~0u, of_row, 4 * (row % 8))) : 1.f;
     std::uint8_t* at = tile + tile_byte<K>(row, lane % chunks);
     uint4 x = load_shared(at);
     std::uint32_t* word = &x.x;
@@ -151,15 +152,15 @@ __device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& ta
     const float key_squares = key.at(half, row), query_squares = query.at(half, row);
     if (kAsync<Input>)
       key_exponent[half] = row_exponent(key_squares), query_exponent[half] = row_exponent(query_squares);
-    key_row[half] = row_norm(key_squares, kAsync<Input> ? 1.f : slot.input_factor[0][row + 8 * half], l2norm, eps);
+    key_row[half] = row_norm(key_squares, kAsync<Input> ? 1.f : input_factors(slot, 0)[row + 8 * half], l2norm, eps);
     query_row[half] =
-        row_norm(query_squares, kAsync<Input> ? 1.f : slot.input_factor[1][row + 8 * half], l2norm, eps) * scale;
+        row_norm(query_squares, kAsync<Input> ? 1.f : input_factors(slot, 1)[row + 8 * half], l2norm, eps) * scale;
   }
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
     const int half = c / 2, j = col + c % 2;
-    const float key_input = kAsync<Input> ? 1.f : slot.input_factor[0][j + 8 * half];
-    const float path_input = kAsync<Input> ? 1.f : slot.input_factor[2][j + 8 * half];
+    const float key_input = kAsync<Input> ? 1.f : input_factors(slot, 0)[j + 8 * half];
+    const float path_input = kAsync<Input> ? 1.f : input_factors(slot, 2)[j + 8 * half];
     key_col[c] = l2norm ? row_norm(key.at(half, j), key_input, true, eps) : key_input;
     path_col[c] = l2norm ? row_norm(path.at(half, j), path_input, true, eps) : path_input;
   }

@@ -26,10 +26,11 @@ __device__ __forceinline__ void state_products(float (&d)[kTiles][2][4], const S
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
     for (int i = 0; i < 8; ++i) d[m][i / 4][i % 4] = 0;
+  const std::uint32_t as_b = tile_as_b<K>(lane);
 #pragma unroll
   for (int s = 0; s < K / 16; ++s) {
     std::uint32_t x[4];
-    load_matrices(x, rows + tile_as_b<K>(s, lane));
+    load_matrices(x, at_elements(rows, as_b, s));
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
       mma<__half>(d[m][0], state[m].a[s], x[0], x[1]);

@@ -2,8 +2,8 @@
 // a power of two so that neither large nor small states leave fp16's range.
 #pragma once
 
-#include "cuda/row.cuh"
 #include "cuda/tile/ops.cuh"
+#include "cuda/tile/rows.hpp"
 
 namespace canopy::cuda {
 
@@ -20,54 +20,49 @@ using StateElements = float[K / 16][2][4];
 
 // One loop for each form, so that all loads are under way before the first is waited for.
 template <int K>
-__device__ __forceinline__ void load_state(StateElements<K>& x, const Problem& p, std::int64_t slot, int head,
+__device__ __forceinline__ void load_state(StateElements<K>& x, const Rows& state, bool vk, std::int64_t slot, int head,
                                            int column, int lane) {
-  const std::int64_t base = slot * p.state.stride[1] + head * p.state.stride[2], step = p.state.stride[3];
-  const int dtype = p.state.dtype, k = 2 * (lane % 4);
-  if (p.state_layout == CANOPY_STATE_VK && dtype == CANOPY_F32) {
-    const float* from = static_cast<const float*>(p.state.data) + base + (column + lane / 4) * step + k;
+  const char* base = state.of(0, head) + slot * state.sequence;
+  const std::int64_t step = state.node;
+  const int dtype = state.dtype, k = 2 * (lane % 4);
+  if (vk && dtype == CANOPY_F32) {
+    const char* from = base + (column + lane / 4) * step + 4 * k;
 #pragma unroll
     for (int s = 0; s < K / 16; ++s)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 y = *reinterpret_cast<const float2*>(from + i / 2 * 8 * step + 16 * s + i % 2 * 8);
+        const float2 y = *reinterpret_cast<const float2*>(from + i / 2 * 8 * step + 4 * (16 * s + i % 2 * 8));
         x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
       }
-  } else if (p.state_layout == CANOPY_STATE_VK) {
-    const std::uint16_t* from = static_cast<const std::uint16_t*>(p.state.data) + base + (column + lane / 4) * step + k;
-    std::uint32_t pair[K / 16][4];
-#pragma unroll
-    for (int s = 0; s < K / 16; ++s)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        pair[s][i] = *reinterpret_cast<const std::uint32_t*>(from + i / 2 * 8 * step + 16 * s + i % 2 * 8);
+  } else if (vk) {
+    const char* from = base + (column + lane / 4) * step + 2 * k;
 #pragma unroll
     for (int s = 0; s < K / 16; ++s)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 y = dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair[s][i]) : unpack<__half>(pair[s][i]);
+        const std::uint32_t pair =
+            *reinterpret_cast<const std::uint32_t*>(from + i / 2 * 8 * step + 2 * (16 * s + i % 2 * 8));
+        const float2 y = dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair) : unpack<__half>(pair);
         x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
       }
   } else {
-    const std::int64_t at = base + column + lane / 4;
-    auto element = [&](int s, int i) { return at + (16 * s + k + i % 4 / 2 * 8 + i % 2) * step + i / 4 * 8; };
+    const int bytes = dtype == CANOPY_F32 ? 4 : 2;
+    const char* at = base + (column + lane / 4) * bytes;
+    auto element = [&](int s, int i) { return at + (16 * s + k + i % 4 / 2 * 8 + i % 2) * step + i / 4 * 8 * bytes; };
     if (dtype == CANOPY_F32) {
 #pragma unroll
       for (int s = 0; s < K / 16; ++s)
 #pragma unroll
-        for (int i = 0; i < 8; ++i) x[s][i / 4][i % 4] = static_cast<const float*>(p.state.data)[element(s, i)];
+        for (int i = 0; i < 8; ++i) x[s][i / 4][i % 4] = *reinterpret_cast<const float*>(element(s, i));
     } else {
-      std::uint16_t bits[K / 16][8];
 #pragma unroll
       for (int s = 0; s < K / 16; ++s)
 #pragma unroll
-        for (int i = 0; i < 8; ++i) bits[s][i] = static_cast<const std::uint16_t*>(p.state.data)[element(s, i)];
-#pragma unroll
-      for (int s = 0; s < K / 16; ++s)
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-          x[s][i / 4][i % 4] = dtype == CANOPY_BF16 ? __uint_as_float(std::uint32_t{bits[s][i]} << 16)
-                                                    : __half2float(__ushort_as_half(bits[s][i]));
+        for (int i = 0; i < 8; ++i) {
+          const std::uint16_t bits = *reinterpret_cast<const std::uint16_t*>(element(s, i));
+          x[s][i / 4][i % 4] =
+              dtype == CANOPY_BF16 ? __uint_as_float(std::uint32_t{bits} << 16) : __half2float(__ushort_as_half(bits));
+        }
     }
   }
 }

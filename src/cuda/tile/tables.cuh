@@ -2,6 +2,8 @@
 // (E2), made once in the prologue.
 #pragma once
 
+#include <cstddef>
+
 #include "cuda/plan.cuh"
 #include "cuda/row.cuh"
 #include "two_float.hpp"
@@ -9,43 +11,29 @@
 namespace canopy::cuda {
 
 struct NodeTables {
-  // The plan's first arrays, by rank; in_block and prefix are 0 from `count` on.
-  std::uint16_t in_block[kNodes];
+  // The plan's first arrays, by rank, in its order; in_block, prefix and push are none from `count` on.
+  alignas(16) std::uint16_t in_block[kNodes];
   std::uint8_t order[kNodes], parent[kNodes], prefix[kNodes], push[kNodes];
   std::uint8_t ancestors[kBlocks];
-  // By rank, 0 from `count` on: l in two floats, exp(l), beta. `beta` and the .x of `other` hold g and beta by node
-  // until the ranks are known.
+  // By rank, 0 from `count` on: l in two floats, exp(l), beta.
   TwoFloat<float> l[kNodes];
   float exp_l[kNodes], beta[kNodes];
-  TwoFloat<float> other[kNodes];  // the second buffer of the doubling
+  TwoFloat<float> other[kNodes];  // g and beta by node at first, then the second buffer of the doubling
   std::uint8_t jump[2][kNodes];
 };
+inline constexpr int kPlanVectors = (2 * kNodes + 4 * kNodes + kBlocks) / 16;  // of 16 bytes, at most one a thread
+static_assert(offsetof(DevicePlan, ancestors) - offsetof(DevicePlan, in_block) == 6 * kNodes);
+static_assert(offsetof(NodeTables, ancestors) - offsetof(NodeTables, in_block) == 6 * kNodes);
 
-// Step 1: the gates of every live node, by node.
-template <int kThreads>
-__device__ __forceinline__ void load_gates(NodeTables& tables, const Problem& p, int b, int head, int count) {
-  for (int t = threadIdx.x; t < count; t += kThreads) {
-    const Gate gate = load_gate(p, b, t, head);
-    tables.other[t] = {gate.log_gate, gate.beta};
-  }
+__device__ __forceinline__ uint4 load_plan(const DevicePlan& plan) {
+  return threadIdx.x < kPlanVectors ? reinterpret_cast<const uint4*>(plan.in_block)[threadIdx.x] : uint4{};
+}
+__device__ __forceinline__ void store_plan(NodeTables& tables, uint4 part) {
+  if (threadIdx.x < kPlanVectors) reinterpret_cast<uint4*>(tables.in_block)[threadIdx.x] = part;
 }
 
-// Step 2: the plan's arrays.
-template <int kThreads>
-__device__ __forceinline__ void load_plan(NodeTables& tables, const DevicePlan& plan) {
-  constexpr int words = kNodes / 4;
-  const auto* source = reinterpret_cast<const std::uint32_t*>(plan.order);
-  auto* target = reinterpret_cast<std::uint32_t*>(tables.order);
-  for (int i = threadIdx.x; i < 4 * words; i += kThreads) target[i] = source[i];  // order, parent, prefix, push
-  for (int i = threadIdx.x; i < 2 * words; i += kThreads)
-    reinterpret_cast<std::uint32_t*>(tables.in_block)[i] = reinterpret_cast<const std::uint32_t*>(plan.in_block)[i];
-  if (threadIdx.x < kBlocks / 4)
-    reinterpret_cast<std::uint32_t*>(tables.ancestors)[threadIdx.x] =
-        reinterpret_cast<const std::uint32_t*>(plan.ancestors)[threadIdx.x];
-}
-
-// Step 3, after a barrier, ends with one: l of every rank by pointer doubling. A node adds up the gates of its own path
-// and nothing else, in an order that depends on its depth alone.
+// After a barrier behind store_plan and the gates in `other`; ends with one: l of every rank by pointer doubling. A
+// node adds up the gates of its own path and nothing else, in an order that depends on its depth alone.
 template <int kThreads>
 __device__ __forceinline__ void accumulate_gates(NodeTables& tables, int count, int depth) {
   constexpr int per_thread = (kNodes + kThreads - 1) / kThreads;

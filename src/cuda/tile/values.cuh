@@ -24,24 +24,24 @@ __device__ __forceinline__ void start_values(std::uint8_t* tile, const char* fro
   }
 }
 
-// The tile in transposed accumulator layout: [n-tile of 8 nodes][c], value lane / 4 (+ 8 for c >= 2), node
-// 2 * (lane % 4) (+ 1 for odd c).
+// Nodes 8 n .. + 7 of the tile in transposed accumulator layout: value lane / 4 (+ 8 for c >= 2), node 2 * (lane % 4)
+// (+ 1 for odd c).
 template <class Input>
-__device__ __forceinline__ void read_values(float (&v)[2][4], const std::uint8_t* tile, int lane) {
+__device__ __forceinline__ void read_values(float (&v)[4], const std::uint8_t* tile, int n, int lane) {
   if constexpr (sizeof(Input) == 2) {
-    std::uint32_t x[4];
-    load_transposed(x, tile + narrow_byte((lane / 16) * 8 + lane % 8, (lane / 8) % 2));
+    std::uint32_t x[2];
+    load_transposed(x, tile + narrow_byte(8 * n + lane % 8, (lane / 8) % 2));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2; ++i) {
       const float2 y = unpack<Input>(x[i]);
-      v[i / 2][2 * (i % 2)] = y.x, v[i / 2][2 * (i % 2) + 1] = y.y;
+      v[2 * i] = y.x, v[2 * i + 1] = y.y;
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int node = 8 * (i / 4) + 2 * (lane % 4) + i % 2, value = lane / 4 + 8 * ((i / 2) % 2);
+    for (int c = 0; c < 4; ++c) {
+      const int node = 8 * n + 2 * (lane % 4) + c % 2, value = lane / 4 + 8 * (c / 2);
       const int chunk = (value / 4) ^ ((node / 2) & 3);
-      v[i / 4][i % 4] = *reinterpret_cast<const float*>(tile + 64 * node + 16 * chunk + 4 * (value % 4));
+      v[c] = *reinterpret_cast<const float*>(tile + 64 * node + 16 * chunk + 4 * (value % 4));
     }
   }
 }
