@@ -32,6 +32,9 @@ foreach(isa IN LISTS isas)
   target_compile_options(canopy_cpu_${isa} PRIVATE ${warnings} -fno-exceptions -ffp-contract=fast -fno-math-errno -fno-trapping-math
     $<$<CXX_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns> ${flags_${isa}})
   target_compile_definitions(canopy_cpu_${isa} PRIVATE CANOPY_ISA=${isa})
+  if(CANOPY_SANITIZE)  # the register tiles are arrays until the optimiser has unrolled their loops
+    target_compile_options(canopy_cpu_${isa} PRIVATE -O2)
+  endif()
   list(APPEND isa_objects $<TARGET_OBJECTS:canopy_cpu_${isa}>)
 endforeach()
 
