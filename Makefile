@@ -2,7 +2,7 @@
 BUILD := build
 SECONDS := 600
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test build bench fuzz numerics format clean setup
+.PHONY: demo test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -13,6 +13,18 @@ build:
 
 test:
 	@scripts/test.sh
+
+# On a machine with an NVIDIA GPU; gpu-test-binary makes out/gpu_test for one without the build's dependencies.
+gpu-build:
+	@scripts/setup.sh demo
+	@scripts/build.sh default $(BUILD) -DCANOPY_CUDA=ON -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
+	@ninja -C $(BUILD) --quiet gpu_test
+
+gpu-test: gpu-build
+	@$(BUILD)/gpu_test
+
+gpu-test-binary: gpu-build
+	@mkdir -p out && strip -o out/gpu_test $(BUILD)/gpu_test && ls -l out/gpu_test
 
 bench: build
 	@$(BUILD)/canopy bench --device cpu

@@ -42,6 +42,7 @@ if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "NEON kernels compile" neon
+  section "CUDA kernels: registers, shared memory" scripts/check_resources.sh build
   section "AddressSanitizer, UndefinedBehaviorSanitizer" asan
   section "ThreadSanitizer" tsan
   section "fuzzing" fuzz

@@ -4,7 +4,8 @@
 // Precision  fp32 throughout.
 // Methods    resolve: u on the path by solving its chain system again; stash: u from verification's memory; replay: E1 along
 //            the path in order, the same bits whatever tree the path was part of.
-// Grid       (V / 32 x HV, B, L): a CTA is 32 columns of one head's state. Memory bound: each state is read and written once.
+// Grid       (HV x parts, B, L): a CTA is a head's state, or a part of it where there are few; 32 columns at a time, the next
+//            ones on their way meanwhile. Memory bound: each state is read and written once.
 // Flow       1. state tile on its way; 2. the path from the plan's parents; 3. eight nodes at a time: keys, values and gates
 //            into shared memory, k.k of all pairs, then u by forward substitution (E6 on a chain) and one
 //            update of the tile (E8). The state after eight nodes is the S0 of the next eight.
@@ -21,34 +22,27 @@ namespace canopy::cuda {
 inline constexpr int kPathNodes = 8;  // solved together: as many as there are warps to fetch them
 
 template <int K>
-struct CommitShared {
+struct alignas(16) CommitShared {
   float key[kPathNodes][K], value[kPathNodes][kTileColumns];
   float g[kPathNodes][kPathNodes];  // beta_i Gam_ij (k_i . k_j), j < i (E4)
   TwoFloat<float> l[kPathNodes];    // from the first node of the eight on
   float log_gate[kPathNodes], alpha[kPathNodes], decay[kPathNodes], beta[kPathNodes], gamma[kPathNodes];
-  std::uint8_t parent[kNodes], order[kNodes], path[kNodes];  // path: nodes, root first
-  int length;
+  std::uint8_t path[kNodes];  // nodes, root first
 };
 
 __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {
   return leaf && leaf[b] >= 0 && leaf[b] < count;
 }
 
-// Root path of a node into sm.path; sm.parent and sm.order are there.
+// Root path of a node into sm.path, and its length: a rank is on it if the node is in its subtree, and stands at its depth.
 template <int K>
-__device__ void find_path(int rank, CommitShared<K>& sm) {
+__device__ int find_path(const DevicePlan& plan, int count, int node, CommitShared<K>& sm) {
+  const int r = threadIdx.x, rank = plan.rank[node];
+  const int below = plan.below[r], depth = plan.depths[r], at = plan.order[r];  // garbage past the count, and not used
+  __syncthreads();  // the last path may still be read
+  if (r < count && r <= rank && rank <= r + below) sm.path[depth] = static_cast<std::uint8_t>(at);
   __syncthreads();
-  if (threadIdx.x == 0) {
-    int length = 0;
-    for (int r = rank; r != kNone; r = sm.parent[r]) sm.path[length++] = sm.order[r];
-    for (int i = 0; i < length / 2; ++i) {
-      const std::uint8_t node = sm.path[i];
-      sm.path[i] = sm.path[length - 1 - i];
-      sm.path[length - 1 - i] = node;
-    }
-    sm.length = length;
-  }
-  __syncthreads();
+  return plan.depths[rank] + 1;
 }
 
 // Log gate of path node i; by stash where gates are not given, from the stored l.
@@ -61,23 +55,17 @@ __device__ Gate path_gate(const CommitParams& params, int layer, int b, int hv, 
   return {i == 0 ? own : own - l[row_offset(params.stash_l, layer, b, path[i - 1], hv)], 0.0f};
 }
 
-// Path nodes first .. first + nodes - 1 into shared memory; a warp a node. `value` gets v, or u by stash.
+// Keys and gates of path nodes first .. first + nodes - 1 into shared memory; a warp a node.
 template <int K, int Method>
-__device__ void load_path(const CommitParams& params, int wide, int layer, int b, int hv, int column0, int first, int nodes,
+__device__ void load_path(const CommitParams& params, int wide, int layer, int b, int hv, int first, int nodes,
                           CommitShared<K>& sm) {
   const Problem& p = params.problem;
-  const int lane = threadIdx.x % 32, h = hv / (p.heads_v / p.heads_k);
-  constexpr bool stash = Method == CANOPY_COMMIT_STASH;
-  const Tensor& values = stash ? params.stash_u : p.v;
-  const bool values_wide = wide & (stash ? kWideU : kWideV);
-  const int i = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, h = hv / (p.heads_v / p.heads_k), i = threadIdx.x / 32;
   if (i < nodes) {
     const int node = sm.path[first + i];
-    Four key{}, value{};
+    Four key{};
     Gate gate{};
     if (lane * 4 < K) key = load_four(p.k.dtype, p.k.data, row_offset(p.k, layer, b, node, h) + lane * 4, wide & kWideK);
-    if (lane < kTileColumns / 4)
-      value = load_four(values.dtype, values.data, row_offset(values, layer, b, node, hv) + column0 + lane * 4, values_wide);
     if (lane == 0) gate = path_gate<Method>(params, layer, b, hv, sm.path, first + i);
     float4 k = to_float4(p.k.dtype, key);
     if (p.l2norm) {
@@ -85,13 +73,26 @@ __device__ void load_path(const CommitParams& params, int wide, int layer, int b
       k = {k.x * norm, k.y * norm, k.z * norm, k.w * norm};
     }
     if (lane * 4 < K) *reinterpret_cast<float4*>(&sm.key[i][lane * 4]) = k;
-    if (lane < kTileColumns / 4) *reinterpret_cast<float4*>(&sm.value[i][lane * 4]) = to_float4(values.dtype, value);
     if (lane == 0) {
       sm.log_gate[i] = gate.log_gate;
       sm.alpha[i] = expf(gate.log_gate);
       sm.beta[i] = gate.beta;
     }
   }
+  __syncthreads();
+}
+
+// The same nodes' v, or u by stash, of one tile; eight lanes a node.
+template <int K, int Method>
+__device__ void load_values(const CommitParams& params, int wide, int layer, int b, int hv, int column0, int first,
+                            int nodes, CommitShared<K>& sm) {
+  constexpr bool stash = Method == CANOPY_COMMIT_STASH;
+  const Tensor& values = stash ? params.stash_u : params.problem.v;
+  const int i = threadIdx.x / 8, four = threadIdx.x % 8 * 4;
+  if (i < nodes)
+    *reinterpret_cast<float4*>(&sm.value[i][four]) =
+        load_float4(values.dtype, values.data, row_offset(values, layer, b, sm.path[first + i], hv) + column0 + four,
+                    wide & (stash ? kWideU : kWideV));
   __syncthreads();
 }
 
@@ -182,7 +183,7 @@ __device__ void advance(int nodes, CommitShared<K>& sm, StateTile<K, R>& tile) {
       float4& s = tile.s[r][m];
       s = {decay * s.x, decay * s.y, decay * s.z, decay * s.w};
     }
-#pragma unroll 2
+#pragma unroll 1
   for (int i = 0; i < nodes; ++i) {  // E8
     path_key<K, R>(sm, i, k);
 #pragma unroll
@@ -198,15 +199,16 @@ __device__ void advance(int nodes, CommitShared<K>& sm, StateTile<K, R>& tile) {
 }
 
 template <int K, int Method>
-__global__ void __launch_bounds__(256, 3)
-    commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide) {
+__global__ void __launch_bounds__(256, 2)
+    commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide, int tiles_each) {
   constexpr int R = 1;
   using Tile = StateTile<K, R>;
   extern __shared__ __align__(16) unsigned char shared[];
   CommitShared<K>& sm = *reinterpret_cast<CommitShared<K>*>(shared);
   float* const stage = reinterpret_cast<float*>(shared + sizeof(CommitShared<K>));
   const Problem& p = params.problem;
-  const int tiles = p.dim_v / kTileColumns, hv = blockIdx.x / tiles, column0 = blockIdx.x % tiles * kTileColumns;
+  const int parts = p.dim_v / kTileColumns / tiles_each, hv = blockIdx.x / parts;
+  const int begin = blockIdx.x % parts * tiles_each * kTileColumns, end = begin + tiles_each * kTileColumns;
   const int b = blockIdx.y, layer = blockIdx.z;
 
   const DevicePlan& plan = plans[b];
@@ -224,31 +226,35 @@ __global__ void __launch_bounds__(256, 3)
   // Both start from S0, so what overwrites the source goes last. (They never share a slot.)
   const bool track_last = track == source;
   const std::int64_t from = state_offset(p, layer, source, hv);
-  Tile tile;
-  load_tile<K, R>(p, from, column0, wide & kWideState, stage, tile);
-  sm.parent[threadIdx.x] = plan.parent[threadIdx.x];
-  sm.order[threadIdx.x] = plan.order[threadIdx.x];
-  bool loaded = true;
+  Tile tile, ahead;
+  load_tile<K, R>(p, from, begin, wide & kWideState, stage, ahead);
   for (int turn = 0; turn < 2; ++turn) {
     const bool second = (turn == 0) != track_last;  // whether this turn is the track's
     const std::int64_t to = second ? track : target;
     if (to < 0) continue;
-    if (!loaded) load_tile<K, R>(p, from, column0, wide & kWideState, stage, tile);
-    loaded = false;
-    find_path<K>(plan.rank[second ? params.track_leaf[b] : params.leaf[b]], sm);
-    for (int first = 0; first < sm.length; first += kPathNodes) {
-      const int nodes = min(kPathNodes, sm.length - first);
-      load_path<K, Method>(params, wide, layer, b, hv, column0, first, nodes, sm);
-      if constexpr (Method == CANOPY_COMMIT_REPLAY) {
-        replay<K, R>(nodes, sm, tile);
-      } else {
-        pair_up<K>(Method == CANOPY_COMMIT_RESOLVE, nodes, sm);
-        advance<K, R, Method>(nodes, sm, tile);
+    const int length = find_path<K>(plan, count, second ? params.track_leaf[b] : params.leaf[b], sm);
+    const std::int64_t onto = state_offset(p, layer, to, hv);
+    int prepared = -1;  // first node of what is in shared memory
+    for (int column0 = begin; column0 < end; column0 += kTileColumns) {
+      tile = ahead;
+      // The next tile, or the first again for a second turn, while this one is worked on.
+      const int next = column0 + kTileColumns < end ? column0 + kTileColumns : begin;
+      if (next != begin || turn == 0) load_tile<K, R>(p, from, next, wide & kWideState, stage, ahead);
+      for (int first = 0; first < length; first += kPathNodes) {
+        const int nodes = min(kPathNodes, length - first);
+        if (prepared != first) {
+          load_path<K, Method>(params, wide, layer, b, hv, first, nodes, sm);
+          if constexpr (Method != CANOPY_COMMIT_REPLAY) pair_up<K>(Method == CANOPY_COMMIT_RESOLVE, nodes, sm);
+          prepared = first;
+        }
+        load_values<K, Method>(params, wide, layer, b, hv, column0, first, nodes, sm);
+        if constexpr (Method == CANOPY_COMMIT_REPLAY) replay<K, R>(nodes, sm, tile);
+        else advance<K, R, Method>(nodes, sm, tile);
+        __syncthreads();
       }
+      store_tile<K, R>(p, onto, column0, wide & kWideState, stage, tile);
       __syncthreads();
     }
-    store_tile<K, R>(p, state_offset(p, layer, to, hv), column0, wide & kWideState, stage, tile);
-    __syncthreads();
   }
 }
 

@@ -45,24 +45,32 @@ struct SerialWalk {  // by position in the walk; a parent's position, -1 for S0
 };
 
 template <int K, int R>
-struct SerialShared {
+struct alignas(16) SerialShared {
   SerialRows<K> rows;
   SerialWalk walk;
-  int heavy[kNodes], jump[2][kNodes], place[2][kNodes];
+  int heavy[kNodes], below[kNodes], jump[2][kNodes], place[2][kNodes];
   TwoFloat<float> l[kNodes];
 };
 
 // The walk from the plan: thread r places rank r. `reorder`: largest subtree last.
 template <int K, int R>
-__device__ void plan_walk(const DevicePlan& plan, int count, bool reorder, SerialShared<K, R>& sm) {
+__device__ void plan_walk(const DevicePlan& plan, int nodes, int count, bool reorder, SerialShared<K, R>& sm) {
   constexpr int kThreads = StateTile<K, R>::kThreads, kEach = kNodes / kThreads;
-  int parent[kEach], size[kEach], shift[kEach];
+  int parent[kEach], size[kEach], shift[kEach], node[kEach];
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {  // all on their way at once; what lies past the count is not used
+    const int r = threadIdx.x + e * kThreads;
+    parent[e] = r < nodes ? plan.parent[r] : 0;
+    size[e] = r < nodes ? plan.below[r] + 1 : 0;
+    node[e] = r < nodes ? plan.order[r] : 0;
+  }
+  const int depth = plan.depth;
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int r = threadIdx.x + e * kThreads;
-    const bool live = r < count;
-    parent[e] = live && r > 0 ? plan.parent[r] : -1;
-    size[e] = live ? plan.below[r] + 1 : 0;
+    if (r >= count || r == 0) parent[e] = -1;
+    if (r >= count) size[e] = 0;
+    sm.below[r] = size[e] - 1;
     sm.heavy[r] = -1;
   }
   __syncthreads();
@@ -76,7 +84,7 @@ __device__ void plan_walk(const DevicePlan& plan, int count, bool reorder, Seria
     const int r = threadIdx.x + e * kThreads;
     shift[e] = parent[e] < 0 ? 0 : r - parent[e];
     if (reorder && parent[e] >= 0) {
-      const int key = sm.heavy[parent[e]], heavy = key & 255, below = plan.below[parent[e]];
+      const int key = sm.heavy[parent[e]], heavy = key & 255, below = sm.below[parent[e]];
       if (r == heavy) shift[e] = below + 1 - size[e];
       else if (r > heavy) shift[e] -= key >> 8;
       moved |= shift[e] != r - parent[e];
@@ -94,7 +102,7 @@ __device__ void plan_walk(const DevicePlan& plan, int count, bool reorder, Seria
       sm.place[0][r] = shift[e], sm.jump[0][r] = parent[e];
     }
     __syncthreads();
-    for (int reach = 1; reach <= plan.depth; reach *= 2, side ^= 1) {
+    for (int reach = 1; reach <= depth; reach *= 2, side ^= 1) {
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
         const int r = threadIdx.x + e * kThreads, to = sm.jump[side][r];
@@ -114,8 +122,8 @@ __device__ void plan_walk(const DevicePlan& plan, int count, bool reorder, Seria
     const int r = threadIdx.x + e * kThreads;
     if (r >= count) continue;
     const bool last = parent[e] < 0 || (reorder ? (sm.heavy[parent[e]] & 255) == r
-                                                : r + size[e] == parent[e] + plan.below[parent[e]] + 1);
-    sm.walk.node[place[e]] = plan.order[r];
+                                                : r + size[e] == parent[e] + sm.below[parent[e]] + 1);
+    sm.walk.node[place[e]] = static_cast<std::int16_t>(node[e]);
     sm.walk.parent[place[e]] = static_cast<std::int16_t>(up_place[e]);
     sm.walk.leaf[place[e]] = size[e] == 1;
     sm.walk.last[place[e]] = last;
@@ -258,7 +266,7 @@ __device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, i
 // grid (V / 32, HV, B). `memory`: snapshots [B,HV,V/32,T] tiles, or the deeper levels of the stacks
 // [B,HV,V/32,deep_levels] tiles.
 template <int K, int R, bool Snapshot>
-__global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)  // at most 128 registers
+__global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)  // 204 or 128 registers
     serial_kernel(const __grid_constant__ VerifyParams params, const DevicePlan* plans, float4* memory, int wide,
                   int levels) {
   using Tile = StateTile<K, R>;
@@ -287,7 +295,7 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)  // at most 
     if (in_pool && status == CANOPY_ROW_BAD_TREE) poison_row(params, b, hv, column0, count);
     return;
   }
-  plan_walk<K, R>(plan, count, !Snapshot, sm);
+  plan_walk<K, R>(plan, p.nodes, count, !Snapshot, sm);
   if (whole) {
 #pragma unroll
     for (int e = 0; e < 2; ++e)
@@ -338,6 +346,8 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)  // at most 
       const int i = warp + e * kWarps;
       if (i < kChunk && next + i < count) deposit_node<K>(p, ahead[e], (next + i) % (2 * kChunk), sm.rows);
     }
+    for (int i = warp + 2 * kWarps; i < kChunk && next + i < count; i += kWarps)
+      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk.node[next + i], hv, column0), (next + i) % (2 * kChunk), sm.rows);
     __syncthreads();
   }
 }

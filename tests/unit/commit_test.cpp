@@ -123,6 +123,7 @@ void expect_state(const std::vector<double>& held, const std::vector<double>& tr
 
 TEST(Commit, DestinationsTracksSkipsAndLayers) {
   for (const auto& implementation : commit_implementations()) {
+    if (implementation.device != CANOPY_CPU) continue;
     for (const auto layout : {CANOPY_STATE_VK, CANOPY_STATE_KV}) {
       for (const canopy_dtype dtype : {CANOPY_F32, CANOPY_BF16}) {
         Layers layers(layout, dtype);
@@ -160,6 +161,7 @@ TEST(Commit, DestinationsTracksSkipsAndLayers) {
 
 TEST(Commit, BadRowsAreFlaggedAndLeftAlone) {
   for (const auto& implementation : commit_implementations()) {
+    if (implementation.device != CANOPY_CPU) continue;
     Layers layers(CANOPY_STATE_VK, CANOPY_F32);
     const Layers before = layers;
     layers.slot = {3, 12, -1, 7, 5}, layers.dst = {12, 9, 1, 7, 6}, layers.leaf = {12, 6, 4, 8, 2};
@@ -180,6 +182,7 @@ TEST(Commit, BadRowsAreFlaggedAndLeftAlone) {
 
 TEST(Commit, StashWorksWithAndWithoutGates) {
   for (const auto& implementation : commit_implementations()) {
+    if (implementation.device != CANOPY_CPU) continue;
     Layers layers(CANOPY_STATE_VK, CANOPY_F32);
     if (method_of(implementation, layers) != CANOPY_COMMIT_STASH) continue;
     CommitParams params = layers.params(CANOPY_COMMIT_STASH);
