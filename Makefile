@@ -34,7 +34,9 @@ fuzz:
 	@tests/fuzz/run.sh $(SECONDS)
 
 numerics: build
-	@$(BUILD)/canopy study
+	@scripts/setup.sh plot
+	@$(BUILD)/canopy study --out results/numerics.jsonl
+	@python3 bench/plot_numerics.py
 
 format:
 	@clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.h')

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test
+# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
-  demo | test) set_name=$1 ;;
-  *) echo "usage: scripts/setup.sh demo|test" >&2; exit 2 ;;
+  demo | test | plot) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test|plot" >&2; exit 2 ;;
 esac
 
 program() { command -v "$1" > /dev/null 2>&1; }
@@ -15,6 +15,7 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = 
 header() { program g++ && printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | g++ -std=c++20 -E -x c++ - > /dev/null 2>&1; }
 library() { program g++ && echo 'int main() {}' | g++ -x c++ - -o /dev/null "-l$1" > /dev/null 2>&1; }
 
+python_has() { python3 -c "import $1" > /dev/null 2>&1; }
 pip_works() { python3 -m pip --version > /dev/null 2>&1; }
 
 missing=()
@@ -47,6 +48,10 @@ probe_test() {
   need liblapack-dev library lapack
   need clang program clang++
   need python3 program python3
+}
+
+probe_plot() {
+  need python3-matplotlib python_has matplotlib
 }
 
 # Second pass, when clang is there and tells its version.
@@ -100,12 +105,19 @@ install_optional() { # PACKAGE WHAT
   missing=()
 }
 
+probe_rest() {
+  case $set_name in
+    test) probe_test ;;
+    plot) probe_plot ;;
+  esac
+}
+
 probe_demo
-[ "$set_name" = test ] && probe_test
+probe_rest
 install_missing
 # g++ itself may have been missing when the headers were looked for: look again, now it can tell.
 probe_demo
-[ "$set_name" = test ] && probe_test
+probe_rest
 install_missing
 if [ "$set_name" = test ]; then
   probe_clang
