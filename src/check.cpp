@@ -21,7 +21,7 @@ Error missing(const char* name, const char* shape, const char* why) {
   return Error::invalid(text(name, " is NULL: expected ", shape, why));
 }
 
-Error check_dims(const Problem& p) {
+Error check_batch(const Problem& p) {
   if (p.abi_version != CANOPY_ABI_VERSION) {
     return Error::invalid(
         text("abi_version = ", p.abi_version, ": expected ", CANOPY_ABI_VERSION,
@@ -36,6 +36,11 @@ Error check_dims(const Problem& p) {
     return Error::invalid(
         text("nodes = ", p.nodes, ": expected 1 to ", CANOPY_MAX_NODES, " nodes a tree; split or prune larger trees"));
   }
+  return {};
+}
+
+Error check_dims(const Problem& p) {
+  if (Error error = check_batch(p); !error.ok()) return error;
   if (p.heads_k < 1) return Error::invalid(text("heads_k = ", p.heads_k, ": expected 1 or more key heads"));
   if (p.heads_v < 1 || p.heads_v % p.heads_k != 0) {
     return Error::invalid(text("heads_v = ", p.heads_v, ": expected a positive multiple of heads_k = ", p.heads_k));
@@ -66,6 +71,10 @@ Error check_options(const Problem& p) {
         text("state_layout = ", p.state_layout,
              ": expected 0 (CANOPY_STATE_VK, [slots,HV,V,K]) or 1 (CANOPY_STATE_KV, [slots,HV,K,V])"));
   }
+  return {};
+}
+
+Error check_slots(const Problem& p) {
   if (p.slot_index_dtype != CANOPY_I32 && p.slot_index_dtype != CANOPY_I64) {
     return Error::invalid(text("slot_index_dtype = ", dtype_name(p.slot_index_dtype), ": expected i32 or i64"));
   }
@@ -149,7 +158,7 @@ Error check_gates(const Problem& p, int layers, bool needed) {
 }
 
 Error check_problem(const Problem& p, int layers, Reads reads, bool state_written) {
-  for (Error (*step)(const Problem&) : {check_dims, check_options, check_trees}) {
+  for (Error (*step)(const Problem&) : {check_dims, check_options, check_slots, check_trees}) {
     if (Error error = step(p); !error.ok()) return error;
   }
   const std::int64_t B = p.batch, T = p.nodes, H = p.heads_k, HV = p.heads_v, K = p.dim_k, V = p.dim_v;
@@ -196,6 +205,13 @@ Tensor stand_in_output(const Problem& p) {
   const std::uint64_t sequence = row * static_cast<std::uint64_t>(p.nodes);
   return {
       &nowhere, CANOPY_F32, 0, {0, static_cast<std::int64_t>(sequence), static_cast<std::int64_t>(row), p.dim_v, 1}};
+}
+
+Error check_plan(const Problem& p) {
+  for (Error (*step)(const Problem&) : {check_batch, check_slots, check_trees}) {
+    if (Error error = step(p); !error.ok()) return error;
+  }
+  return {};
 }
 
 Error check(const VerifyParams& params) {

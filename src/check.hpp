@@ -9,6 +9,9 @@ namespace canopy {
 Error check_rows(const Problem& problem);
 Error check_rows(const CommitParams& params);
 
+// What planning reads of a problem: shapes, trees, slots. Bad rows are left to the calls that use the plan.
+Error check_plan(const Problem& problem);
+
 // A contiguous f32 `o` that is never read or written: for questions asked before the outputs exist.
 Tensor stand_in_output(const Problem& problem);
 

@@ -10,17 +10,7 @@ namespace canopy {
 namespace {
 
 Error check_plans(const Problem& problem, const void* plans, std::size_t bytes) {
-  if (problem.abi_version != CANOPY_ABI_VERSION)
-    return Error::invalid(text("problem.abi_version = ", problem.abi_version, ": expected ", CANOPY_ABI_VERSION,
-                               "; fill the struct with canopy_verify_params_init first"));
-  if (problem.batch < 0 || problem.nodes < 1 || problem.nodes > kMaxNodes)
-    return Error::invalid(text("problem.batch, problem.nodes = ", problem.batch, ", ", problem.nodes,
-                               ": expected batch >= 0 and 1 <= nodes <= ", kMaxNodes));
-  const bool links = problem.trees.next_token || problem.trees.next_sibling;
-  if (problem.batch > 0 && (problem.trees.parents != nullptr) == links)
-    return Error::invalid("trees: expected either parents or both next_token and next_sibling");
-  if (links && (!problem.trees.next_token || !problem.trees.next_sibling))
-    return Error::invalid("trees.next_token, trees.next_sibling: expected both, got one");
+  if (Error error = check_plan(problem); !error.ok()) return error;
   const std::size_t needed = plans_bytes(problem);
   if (needed == 0)
     return Error::unsupported(text("problem.device = ", problem.device, ": this build plans for 0 (cpu)",

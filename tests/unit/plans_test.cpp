@@ -70,7 +70,16 @@ TEST(Plans, RefusesWhatItCannotFill) {
   EXPECT_EQ(canopy_plan(&view, plan.get(), bytes, nullptr, &error), CANOPY_INVALID);
   view = *problem.problem();
   view.device = 7;
-  EXPECT_EQ(canopy_plan(&view, plan.get(), bytes, nullptr, &error), CANOPY_UNSUPPORTED);
+  EXPECT_EQ(canopy_plan(&view, plan.get(), bytes, nullptr, &error), CANOPY_INVALID);
+  for (const std::int64_t stride : {std::int64_t{-40}, std::int64_t{0}, std::int64_t{INT64_MAX}}) {
+    view = *problem.problem();
+    view.trees.row_stride = stride;
+    EXPECT_EQ(canopy_plan(&view, plan.get(), bytes, nullptr, &error), CANOPY_INVALID) << stride;
+    EXPECT_NE(std::string(error.message).find("trees.row_stride"), std::string::npos) << error.message;
+  }
+  view = *problem.problem();
+  view.slot_index_dtype = CANOPY_BF16;
+  EXPECT_EQ(canopy_plan(&view, plan.get(), bytes, nullptr, &error), CANOPY_INVALID);
 }
 
 }  // namespace
