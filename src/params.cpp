@@ -15,11 +15,13 @@ void init(canopy_problem& problem) {
 }  // namespace
 
 extern "C" void canopy_verify_params_init(canopy_verify_params* params) {
+  if (!params) return;
   std::memset(params, 0, sizeof *params);
   init(params->problem);
 }
 
 extern "C" void canopy_commit_params_init(canopy_commit_params* params) {
+  if (!params) return;
   std::memset(params, 0, sizeof *params);
   init(params->problem);
   params->layers = 1;

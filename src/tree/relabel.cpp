@@ -25,7 +25,7 @@ Result<Tree> relabel(const Tree& tree, std::span<const std::int32_t> new_label) 
     }
     owner[label] = i;
   }
-  if (new_label[0] != 0) {
+  if (nodes > 0 && new_label[0] != 0) {
     return Error::invalid("new_label[0] = " + std::to_string(new_label[0]) + ": the root keeps label 0");
   }
   std::vector<std::int32_t> parents(nodes, -1);
@@ -38,7 +38,7 @@ Result<Tree> relabel(const Tree& tree, std::span<const std::int32_t> new_label) 
     }
     parents[new_label[i]] = new_label[parent];
   }
-  return Tree::from_parents(parents);
+  return Tree::from_parents(parents);  // refuses the tree without nodes that Tree() is
 }
 
 std::vector<std::int32_t> random_topological_labels(const Tree& tree, std::uint64_t seed) {

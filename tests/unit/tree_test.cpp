@@ -81,6 +81,7 @@ TEST(Relabel, RefusesOtherLabels) {
   EXPECT_EQ(refused({0, 1, 3}), "new_label[2] = 3: expected a label 0..2");
   EXPECT_EQ(refused({0, -1, 1}), "new_label[1] = -1: expected a label 0..2");
   EXPECT_EQ(refused({0, 1, 1}), "new_label[2] = 1: the label already belongs to node 1; expected a permutation");
+  EXPECT_FALSE(relabel(Tree(), {}).ok());
   EXPECT_EQ(refused({1, 0, 2}), "new_label[0] = 1: the root keeps label 0");
   EXPECT_EQ(refused({0, 2, 1}),
             "new_label[2] = 1: a parent must precede its child, and node 2's parent, node 1, is labelled 2");
