@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
 
+#include "check.hpp"
 #include "host/device.hpp"
 
 namespace canopy::cli {
@@ -38,6 +40,25 @@ void add_choice(CLI::App& command, const std::string& flag, Enum& value, const s
       ->type_name(list)
       ->default_str(preset)
       ->group(kGenerated);
+}
+
+// A problem file whose every row is sound; what is not is told with the file's name.
+Result<host::HostProblem> read_checked(const std::string& path) {
+  auto problem = host::read_problem(path);
+  if (!problem) return problem;
+  auto params = problem->verify();
+  if (!params) return params.error();
+  params->o = stand_in_output(params->problem);
+  if (const Error error = check(*params); !error.ok()) return Error{error.status, path + ": " + error.message};
+  return problem;
+}
+
+// CLI11 wraps a negative number and caps one that is too large: another seed than was asked for.
+std::string is_seed(const std::string& text) {
+  std::uint64_t seed;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  return code == std::errc{} && end == text.data() + text.size() ? std::string()
+                                                                 : "expected an integer 0 to 2^64 - 1, got '" + text + "'";
 }
 
 }  // namespace
@@ -90,11 +111,14 @@ void add_family_options(CLI::App& command, FamilySpec& family) {
       ->group(kGenerated);
   command
       .add_option("--depth", family.depth,
-                  "depth limit of best-first; spine of skewed, spine, caterpillar; levels of specla")
+                  "depth limit of best-first; spine of skewed and spine; levels of specla")
       ->check(CLI::Range(0, kMaxNodes))
       ->capture_default_str()
       ->group(kGenerated);
-  command.add_option("--seed", family.seed, "seed of everything random")->capture_default_str()->group(kGenerated);
+  command.add_option("--seed", family.seed, "seed of everything random, 0 to 2^64 - 1")
+      ->check(CLI::Validator(is_seed, ""))
+      ->capture_default_str()
+      ->group(kGenerated);
 }
 
 void add_problem_options(CLI::App& command, host::ProblemSpec& spec) {
@@ -169,7 +193,7 @@ Result<host::HostProblem> load_problem(const CLI::App& command, const std::strin
   if (!path.empty() && given)
     return Error::invalid(fmt::format("{} makes a problem, but the file {} was given too: expected one of the two",
                                       given->get_name(), path));
-  if (!path.empty()) return host::read_problem(path);
+  if (!path.empty()) return read_checked(path);
   if (!given)
     return Error::invalid(
         fmt::format("no problem: expected a .safetensors file or a shape to make one from, as in "

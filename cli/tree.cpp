@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <memory>
 
@@ -41,8 +42,8 @@ ordered_json describe(const Tree& tree) {
 
 std::string summary(const Tree& tree) {
   const auto leaves = std::count(tree.subtree_sizes().begin(), tree.subtree_sizes().end(), 1);
-  return fmt::format("{} nodes, depth {}, {} {}; {} x {} blocks of the solve: {} dense -> {} path-compressed\n",
-                     tree.size(), tree.depth(), leaves, leaves == 1 ? "leaf" : "leaves", kBlockRows, kBlockRows,
+  return fmt::format("{} {}, depth {}, {} {}; {} x {} blocks of the solve: {} dense -> {} path-compressed\n", tree.size(),
+                     tree.size() == 1 ? "node" : "nodes", tree.depth(), leaves, leaves == 1 ? "leaf" : "leaves", kBlockRows, kBlockRows,
                      dense_block_count(tree.size()), compressed_block_count(tree));
 }
 
@@ -123,7 +124,7 @@ void add_tree_command(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_option("--to", options->to,
                       "write parents, choices, tuples, retrieve, successors, mask, widths (JSON) or ascii (a drawing)");
-  command->add_option("--index", options->index, "only this tree of FILE, from 0")->check(CLI::NonNegativeNumber);
+  command->add_option("--index", options->index, "only this tree of FILE, from 0")->check(CLI::Range(0, INT_MAX));
   command->add_flag("--json", options->json, "orders, subtree sizes and blocks as JSON");
   add_family_options(*command, options->family);
   command->callback([command, options, &status] {

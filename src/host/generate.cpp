@@ -27,6 +27,9 @@ Error check_spec(const ProblemSpec& spec) {
   if (!(spec.key_cosine >= 0 && spec.key_cosine <= 1)) {
     return bad("key-cosine = ", spec.key_cosine, ": expected 0 to 1");
   }
+  if (!(spec.state_scale >= 0 && spec.state_scale <= 1e30)) {
+    return bad("state-scale = ", spec.state_scale, ": expected 0 to 1e30");
+  }
   if (spec.raw_gates && spec.gates == Gates::positive) {
     return bad("gates positive with raw gates: expected another kind, -exp(A_log) softplus(...) is never positive");
   }

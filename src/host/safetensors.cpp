@@ -52,7 +52,8 @@ Result<Json> parse_header(std::string_view header, std::string_view origin) {
   try {
     json = Json::parse(header, watch);
   } catch (const Json::exception& error) {
-    return bad(origin, "header, from byte 8: expected JSON, found ", error.what());
+    const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
+    return bad(origin, "header, from byte 8: expected JSON, found ", what.substr(what.find(' ') + 1));
   }
   if (!duplicate.empty()) return bad(origin, "header: key \"", duplicate, "\" stands twice; expected each name once");
   if (!json.is_object()) return bad(origin, "header: expected a JSON object, found ", json.type_name());

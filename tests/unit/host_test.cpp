@@ -220,6 +220,7 @@ TEST(Generate, WrongSpecsAreRefused) {
   EXPECT_EQ(message([](ProblemSpec& s) { s.batch = -2; }), "batch = -2: expected 0 or more sequences");
   EXPECT_EQ(message([](ProblemSpec& s) { s.heads_v = 3; }), "heads-v = 3: expected a positive multiple of heads = 2");
   EXPECT_EQ(message([](ProblemSpec& s) { s.key_cosine = 1.5; }), "key-cosine = 1.5: expected 0 to 1");
+  EXPECT_EQ(message([](ProblemSpec& s) { s.state_scale = NAN; }), "state-scale = nan: expected 0 to 1e30");
   EXPECT_EQ(message([](ProblemSpec& s) { s.input = CANOPY_I32; }),
             "input and state are i32 and f32: expected f32, bf16 or f16");
   EXPECT_NE(message([](ProblemSpec& s) { s.family.nodes = 300; }), "");

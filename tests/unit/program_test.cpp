@@ -231,8 +231,8 @@ TEST_F(Program, BadInputIsTwoAndWritesNothing) {
       bytes.size() - tensors.data.size() + tensors.header["parents"]["data_offsets"][0].get<std::size_t>();
   bad_tree[parents + 4 * 5] = 9;  // node 5 below node 9
   write(bad_tree);
-  expect_refused({"verify", broken, "--out", out}, {"5", "9"});
-  expect_refused({"commit", broken, "--leaf", "0", "--out", out}, {"5", "9"});
+  expect_refused({"verify", broken, "--out", out}, {"broken.safetensors: trees.parents", "5", "9"});
+  expect_refused({"commit", broken, "--leaf", "0", "--out", out}, {"broken.safetensors: trees.parents", "5", "9"});
   expect_refused({"verify", file("none.safetensors")}, {"none.safetensors", "No such file"});
   expect_refused({"verify"}, {"--family"});
   expect_refused({"verify", problem, "--nodes", "8"}, {"--nodes", "problem.safetensors"});

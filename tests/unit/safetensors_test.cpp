@@ -127,7 +127,7 @@ std::vector<Malformed> malformed() {
       {"header_past_file", file_of("{}", 0).substr(0, 9), "f: byte 0: header length 2: expected at most 1..."},
       {"header_huge", std::string(8, '\xff') + "{}",
        "f: byte 0: header length 18446744073709551615: expected at most 2..."},
-      {"not_json", file_of("{\"q\":", 0), "f: header, from byte 8: expected JSON, found ..."},
+      {"not_json", file_of("{\"q\":", 0), "f: header, from byte 8: expected JSON, found parse error at line 1, ..."},
       {"not_utf8", file_of("{\"\xff\":1}", 0), "f: header, from byte 8: expected JSON, found ..."},
       {"not_an_object", file_of("[1,2]", 0), "f: header: expected a JSON object, found array"},
       {"no_tensors", file_of("{}", 0), "f: tensor q is missing"},
