@@ -49,18 +49,12 @@ FusedInstance pick(const VerifyParams& params, const FusedTuning& tuning) {
   if (!in_half(params)) return long_keys ? fused_fp32_128() : fused_fp32_64();
   const bool wide =
       long_keys && p.dim_v == 128 && static_cast<std::int64_t>(p.batch) * p.heads_v >= tuning.wide_from_heads;
-  const bool many = long_keys && tuning.many_prep_warps;
+  if (wide && p.q.dtype != CANOPY_F32) return p.q.dtype == CANOPY_BF16 ? fused_wide_bf16_128() : fused_wide_f16_128();
   switch (p.q.dtype) {
     case CANOPY_BF16:
-      return wide        ? fused_wide_bf16_128()
-             : many      ? fused_narrow8_bf16_128()
-             : long_keys ? fused_narrow_bf16_128()
-                         : fused_narrow_bf16_64();
+      return long_keys ? fused_narrow_bf16_128() : fused_narrow_bf16_64();
     case CANOPY_F16:
-      return wide        ? fused_wide_f16_128()
-             : many      ? fused_narrow8_f16_128()
-             : long_keys ? fused_narrow_f16_128()
-                         : fused_narrow_f16_64();
+      return long_keys ? fused_narrow_f16_128() : fused_narrow_f16_64();
     default:
       return long_keys ? fused_narrow_f32_128() : fused_narrow_f32_64();
   }

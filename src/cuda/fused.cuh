@@ -113,21 +113,18 @@ __device__ void write_nan(const FusedArguments& a, const FusedWork& work) {
 
 // A prep warp's first copies, before the tables are there; `rows` are its next steps.
 template <class Shape>
-__device__ __forceinline__ void start_prep(StepRows (&rows)[Shape::kDepth], FusedShared<Shape>& shared,
-                                           const FusedArguments& arguments, const DevicePlan& plan,
-                                           const FusedWork& work, int unit, int lane) {
-  using Input = typename Shape::Input;
-  const char *keys = arguments.k.of(work.b, work.key_head), *queries = arguments.q.of(work.b, work.key_head);
+__device__ __forceinline__ void start_prep(const StepRows (&rows)[Shape::kDepth], FusedShared<Shape>& shared,
+                                           const FusedArguments& arguments, const FusedWork& work, int unit, int lane) {
+  if constexpr (kAsync<typename Shape::Input>) {
+    const char *keys = arguments.k.of(work.b, work.key_head), *queries = arguments.q.of(work.b, work.key_head);
 #pragma unroll
-  for (int i = 0; i < Shape::kDepth; ++i) {
-    const int step = unit + i * Shape::kPrepWarps;
-    if (step < work.steps) {
-      rows[i] = read_step(plan, step, lane);
-      if constexpr (kAsync<Input>)
+    for (int i = 0; i < Shape::kDepth; ++i) {
+      const int step = unit + i * Shape::kPrepWarps;
+      if (step < work.steps)
         start_rows<Shape::K>(shared.slots[step % Shape::kSlots], keys, arguments.k.node, queries, arguments.q.node,
                              rows[i], lane);
+      cute::cp_async_fence();
     }
-    if constexpr (kAsync<Input>) cute::cp_async_fence();
   }
 }
 
@@ -180,21 +177,20 @@ __device__ __forceinline__ void start_block(ValueGroup<typename Shape::Input>* g
                         lane);
 }
 
-// A solver warp's first copies and its first column group's S0, before the tables are there.
+// A solver warp's first copies, and S0 if it has one column group (with two, the registers are needed elsewhere).
 template <class Shape>
 __device__ __forceinline__ void start_solver(StateElements<Shape::K>& s0, FusedShared<Shape>& shared,
-                                             const FusedArguments& arguments, const DevicePlan& plan,
-                                             const FusedWork& work, int warp, int lane) {
+                                             const FusedArguments& arguments, const FusedWork& work,
+                                             const int (&first_nodes)[kValueStages], int warp, int lane) {
   const int column = work.column + 16 * Shape::kTiles * warp;
   ValueGroup<typename Shape::Input>* groups = shared.groups + warp * Shape::kTiles;
   const char* values = arguments.v.of(work.b, work.head) + column * sizeof(typename Shape::Input);
   if (Shape::kTiles == 1)
     load_state<Shape::K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column, lane);
+#pragma unroll
   for (int i = 0; i < kValueStages; ++i) {
-    const int rank = 16 * i + lane / 2;
     if (i < work.blocks)
-      start_block<Shape>(groups, arguments, values, i, rank < work.count ? static_cast<int>(plan.order[rank]) : -1,
-                         lane);
+      start_block<Shape>(groups, arguments, values, i, 16 * i + lane / 2 < work.count ? first_nodes[i] : -1, lane);
     cute::cp_async_fence();
   }
 #pragma unroll
@@ -276,8 +272,7 @@ __device__ __forceinline__ void solver_warp(StateElements<Shape::K>& s0, FusedSh
         read_path(u_path[m], groups[m].stack, spill + m * kSpillRows * 16, tile, ancestors, lane);
       accumulate<kTiles>(r, u_path, g);
       accumulate<kTiles>(o, u_path, c);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&shared.empty[at.slot]);
+      warp_arrive(&shared.empty[at.slot], lane);
       at.advance();
     }
 
@@ -338,8 +333,7 @@ __device__ __forceinline__ void solver_warp(StateElements<Shape::K>& s0, FusedSh
     for (int m = 0; m < kTiles; ++m)
       push_path(groups[m].stack, spill + m * kSpillRows * 16, u[m], tables.push + first, lane);
     accumulate<kTiles>(o, u, c);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.empty[at.slot]);
+    warp_arrive(&shared.empty[at.slot], lane);
     at.advance();
 
     const int rank = first + lane / 2, next = block + kValueStages, next_rank = 16 * next + lane / 2;
@@ -376,7 +370,19 @@ __global__ void __launch_bounds__(Shape::kThreads, CANOPY_MIN_CTAS(kMinCtas))
   const DevicePlan& plan = arguments.plans[work.b];
   wait_for_previous_kernel();
 
-  // Loads that depend on nothing.
+  // Loads that depend on nothing. Those of the plan may be of a malformed or shorter tree: they are in bounds, and what
+  // they bring is not used then.
+  const bool solves = warp < Shape::kSolverWarps;
+  const int unit = warp - Shape::kSolverWarps;
+  StepRows rows[Shape::kDepth];
+  int first_nodes[kValueStages];
+  if (solves) {
+#pragma unroll
+    for (int i = 0; i < kValueStages; ++i) first_nodes[i] = plan.order[16 * i + lane / 2];
+  } else {
+#pragma unroll
+    for (int i = 0; i < Shape::kDepth; ++i) rows[i] = read_step(plan, unit + i * Shape::kPrepWarps, lane);
+  }
   work.slot = work.b;
   if (arguments.slot_index)
     work.slot = arguments.long_slots ? static_cast<const std::int64_t*>(arguments.slot_index)[work.b]
@@ -398,17 +404,15 @@ __global__ void __launch_bounds__(Shape::kThreads, CANOPY_MIN_CTAS(kMinCtas))
   if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(arguments, work);
   if (padding || status || work.count == 0) return;
 
-  const bool solves = warp < Shape::kSolverWarps;
   StateElements<Shape::K> s0;
-  StepRows rows[Shape::kDepth];
   if (solves)
-    start_solver<Shape>(s0, shared, arguments, plan, work, warp, lane);
+    start_solver<Shape>(s0, shared, arguments, work, first_nodes, warp, lane);
   else
-    start_prep<Shape>(rows, shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
+    start_prep<Shape>(rows, shared, arguments, work, unit, lane);
   if (threadIdx.x < Shape::kSlots) {
-    barrier_init(&shared.converted[threadIdx.x], 1);
-    barrier_init(&shared.published[threadIdx.x], 1);
-    barrier_init(&shared.empty[threadIdx.x], Shape::kSolverWarps);
+    barrier_init(&shared.converted[threadIdx.x], kWarpArrivals);
+    barrier_init(&shared.published[threadIdx.x], kWarpArrivals);
+    barrier_init(&shared.empty[threadIdx.x], kWarpArrivals * Shape::kSolverWarps);
   }
   store_plan(shared.tables, plan_part);
 #pragma unroll
@@ -422,7 +426,7 @@ __global__ void __launch_bounds__(Shape::kThreads, CANOPY_MIN_CTAS(kMinCtas))
   if (solves)
     solver_warp<Shape>(s0, shared, arguments, work, warp, lane);
   else
-    prep_warp<Shape>(rows, shared, arguments, plan, work, warp - Shape::kSolverWarps, lane);
+    prep_warp<Shape>(rows, shared, arguments, plan, work, unit, lane);
 
   if (work.column == 0 && arguments.l.data) {
     char* l = arguments.l.of(work.b, work.head);

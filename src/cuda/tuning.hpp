@@ -9,13 +9,12 @@ namespace canopy::cuda {
 struct FusedTuning {
   int architecture;       // 10 * major + minor; 0: any other
   int wide_from_heads;    // B * HV from which wide CTAs are used
-  bool many_prep_warps;   // narrow CTAs with 8 prep warps (133 KB of shared memory) instead of 4 (77 KB)
   bool dependent_launch;  // start while the kernel before it ends (programmatic dependent launch, sm_90 on)
 };
 inline constexpr FusedTuning kFusedTuning[] = {
-    {90, 128, true, true},
-    {80, 128, false, false},
-    {0, 128, false, true},
+    {90, 128, true},
+    {80, 128, false},
+    {0, 128, true},
 };
 
 inline const FusedTuning& fused_tuning(int architecture) {

@@ -2,7 +2,7 @@
 #include "cuda/instances/instance.hpp"
 
 namespace canopy::cuda {
-using Shape_narrow_bf16_64 = FusedShape<__nv_bfloat16, 64, 32, 1, 4, 1>;
+using Shape_narrow_bf16_64 = FusedShape<__nv_bfloat16, 64, 32, 1, 5, 1>;
 template __global__ void fused_kernel<Shape_narrow_bf16_64, 1>(const __grid_constant__ FusedArguments);
 FusedInstance fused_narrow_bf16_64() {
   return {reinterpret_cast<const void*>(fused_kernel<Shape_narrow_bf16_64, 1>), Shape_narrow_bf16_64::kThreads,

@@ -2,7 +2,7 @@
 #include "cuda/instances/instance.hpp"
 
 namespace canopy::cuda {
-using Shape_narrow_f16_128 = FusedShape<__half, 128, 32, 1, 4, 1>;
+using Shape_narrow_f16_128 = FusedShape<__half, 128, 32, 1, 5, 1>;
 template __global__ void fused_kernel<Shape_narrow_f16_128, 1>(const __grid_constant__ FusedArguments);
 FusedInstance fused_narrow_f16_128() {
   return {reinterpret_cast<const void*>(fused_kernel<Shape_narrow_f16_128, 1>), Shape_narrow_f16_128::kThreads,

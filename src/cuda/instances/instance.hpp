@@ -13,7 +13,7 @@ struct FusedInstance {
   std::size_t shared_bytes;
 };
 FusedInstance fused_narrow_bf16_128(), fused_narrow_bf16_64(), fused_narrow_f16_128(), fused_narrow_f16_64(),
-    fused_narrow_f32_128(), fused_narrow_f32_64(), fused_wide_bf16_128(), fused_wide_f16_128(),
-    fused_narrow8_bf16_128(), fused_narrow8_f16_128(), fused_fp32_64(), fused_fp32_128();
+    fused_narrow_f32_128(), fused_narrow_f32_64(), fused_wide_bf16_128(), fused_wide_f16_128(), fused_fp32_64(),
+    fused_fp32_128();
 
 }  // namespace canopy::cuda

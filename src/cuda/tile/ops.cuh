@@ -120,6 +120,17 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(shared_address(barrier))
                : "memory");
 }
+// One arrival of a warp, after everything its lanes did. racecheck does not follow __syncwarp() into an arrival by one
+// lane; built with CANOPY_RACECHECK every lane arrives, which it does follow.
+#ifdef CANOPY_RACECHECK
+inline constexpr int kWarpArrivals = 32;
+#else
+inline constexpr int kWarpArrivals = 1;
+#endif
+__device__ __forceinline__ void warp_arrive(std::uint64_t* barrier, int lane) {
+  __syncwarp();
+  if (lane < kWarpArrivals) barrier_arrive(barrier);
+}
 __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, std::uint32_t phase) {
   std::uint32_t done;
   do {

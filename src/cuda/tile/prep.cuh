@@ -178,8 +178,7 @@ __device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& ta
       }
     }
   }
-  __syncwarp();
-  if (lane == 0) barrier_arrive(converted);
+  warp_arrive(converted, lane);
 
   // Decay (E3) between the lane's rows and columns. Where the column is no ancestor the exponent may be anything; such
   // entries are selected away.
@@ -237,8 +236,7 @@ __device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& ta
     store_shared(rows + narrow_byte(lane % 16, 1),
                  {pack_half(x[8], x[9]), pack_half(x[10], x[11]), pack_half(x[12], x[13]), pack_half(x[14], x[15])});
   }
-  __syncwarp();
-  if (lane == 0) barrier_arrive(published);
+  warp_arrive(published, lane);
 }
 
 }  // namespace canopy::cuda
