@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "host/device_bench.hpp"
 #include "timing.hpp"
 
 namespace canopy::cli {
@@ -53,22 +54,23 @@ host::ProblemSpec layer_spec() {
   return spec;
 }
 
+bool on_gpu() { return host::device_missing().empty(); }
+
 Error measure_verify(DemoRow& row, host::HostProblem& problem, const Oracle& oracle, int rounds,
                      host::VerifyRun& stash) {
   std::vector<TimedRun> timed;
+  const int stashes = on_gpu() ? kResident : kClosedForm;  // the fused kernel's default precision is meant for o
   for (int i = 0; i < kDemoVerifies; ++i) {
-    const VerifyImplementation* implementation = find_verify(kDemoVerifyNames[i]);
-    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoVerifyNames[i]));
-    auto run = host::run_verify(problem, *implementation, CANOPY_F32, i == kClosedForm);
+    const VerifyImplementation* implementation = find_verify(kDemoVerifyNames[on_gpu()][i]);
+    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoVerifyNames[on_gpu()][i]));
+    auto run = host::run_verify(problem, *implementation, CANOPY_F32, i == stashes);
     if (!run) return run.error();
     const Check check =
         check_rows(oracle, oracle.o, run->o, implementation->relative_tolerance, implementation->absolute_tolerance);
     row.verify_error[i] = check.deviation.relative;
     row.passed = row.passed && check.passed;
-    if (i == kClosedForm) {
-      row.workspace_bytes = static_cast<double>(run->workspace_bytes);
-      stash = std::move(*run);
-    }
+    if (i == kClosedForm) row.workspace_bytes = static_cast<double>(run->workspace_bytes);
+    if (i == stashes) stash = std::move(*run);
     auto repeated = TimedRun::verify(problem, *implementation, CANOPY_F32, false);
     if (!repeated) return repeated.error();
     timed.push_back(std::move(*repeated));
@@ -86,8 +88,8 @@ Error measure_commit(DemoRow& row, host::HostProblem& problem, const Oracle& ora
   const std::int32_t leaf[] = {row.leaf};
   std::vector<TimedRun> timed;
   for (int i = 0; i < kDemoCommits; ++i) {
-    const CommitImplementation* implementation = find_commit(kDemoCommitNames[i]);
-    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoCommitNames[i]));
+    const CommitImplementation* implementation = find_commit(kDemoCommitNames[on_gpu()][i]);
+    if (!implementation) return Error::unsupported(fmt::format("{} is not in the registry", kDemoCommitNames[on_gpu()][i]));
     constexpr canopy_commit_method methods[] = {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY};
     const CommitParams params = commit_params_of(*view, leaf, methods[i], i == kStash ? &stash : nullptr);
     auto run = run_commit(problem, params, *implementation);
@@ -130,11 +132,11 @@ Json to_json(const DemoRow& row) {
   Json json{{"name", row.name}, {"nodes", row.tree.size()},         {"depth", row.tree.depth()},
             {"leaf", row.leaf}, {"dense_blocks", row.dense_blocks}, {"compressed_blocks", row.compressed_blocks}};
   for (int i = 0; i < kDemoVerifies; ++i)
-    json["verify"].push_back(Json{{"name", kDemoVerifyNames[i]},
+    json["verify"].push_back(Json{{"name", kDemoVerifyNames[on_gpu()][i]},
                                   {"relative", row.verify_error[i]},
                                   {"milliseconds", row.verify_seconds[i] * 1e3}});
   for (int i = 0; i < kDemoCommits; ++i)
-    json["commit"].push_back(Json{{"name", kDemoCommitNames[i]},
+    json["commit"].push_back(Json{{"name", kDemoCommitNames[on_gpu()][i]},
                                   {"relative", row.commit_error[i]},
                                   {"milliseconds", row.commit_seconds[i] * 1e3}});
   json["kept_bytes_per_layer"] = Json{{"snapshots", row.snapshot_bytes}, {"stash", row.stash_bytes}, {"resolve", 0}};
@@ -150,8 +152,9 @@ int run(const Options& options) {
   DemoView view{isatty(STDOUT_FILENO) == 1 && !std::getenv("NO_COLOR")};
   if (!options.json) {
     view.heading(
-        fmt::format("{}, {} thread{}", machine["cpu"].get<std::string>(), options.threads,
-                    options.threads == 1 ? "" : "s"),
+        on_gpu() ? host::device_info().name + ", each call with its plan"
+                 : fmt::format("{}, {} thread{}", machine["cpu"].get<std::string>(), options.threads,
+                               options.threads == 1 ? "" : "s"),
         "Qwen3.5-9B Gated DeltaNet layer: B=1, 16 key heads, 32 value heads, K=V=128, bf16 inputs, fp32 state");
     view.shapes(*rows);
     std::fflush(stdout);

@@ -11,8 +11,13 @@ namespace canopy::cli {
 inline constexpr int kDemoLayers = 24;  // Gated DeltaNet layers of Qwen3.5-9B
 enum DemoVerify { kSnapshot, kResident, kClosedForm, kDemoVerifies };
 enum DemoCommit { kResolve, kStash, kReplay, kDemoCommits };
-inline constexpr const char* kDemoVerifyNames[] = {"cpu_serial_snapshot", "cpu_serial_resident", "cpu_closed_form"};
-inline constexpr const char* kDemoCommitNames[] = {"cpu_commit_resolve", "cpu_commit_stash", "cpu_commit_replay"};
+// On the CPU, and on the GPU where there is one.
+inline constexpr const char* kDemoVerifyNames[][kDemoVerifies] = {
+    {"cpu_serial_snapshot", "cpu_serial_resident", "cpu_closed_form"},
+    {"cuda_serial_snapshot", "cuda_serial_resident", "cuda_fused"}};
+inline constexpr const char* kDemoCommitNames[][kDemoCommits] = {
+    {"cpu_commit_resolve", "cpu_commit_stash", "cpu_commit_replay"},
+    {"cuda_commit_resolve", "cuda_commit_stash", "cuda_commit_replay"}};
 
 struct DemoRow {
   std::string name;  // file and, where it holds several, the number
