@@ -18,8 +18,6 @@ namespace {
 
 constexpr const char* kGenerated = "Generated problem";  // the group that load_problem looks for
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // An option that takes one of the names of an enumeration.
 template <class Enum>
 void add_choice(CLI::App& command, const std::string& flag, Enum& value, const std::map<std::string, Enum>& names,
@@ -62,6 +60,8 @@ std::string is_seed(const std::string& text) {
 }
 
 }  // namespace
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int fail(const std::string& message) {
   std::fflush(stdout);

@@ -25,6 +25,9 @@ void add_demo_command(CLI::App& app, int& status);
 // Prints "canopy: MESSAGE" to stderr and returns kBadInput.
 int fail(const std::string& message);
 
+// Seconds of a steady clock.
+double now();
+
 // The whole of a file, or of standard input for "-". On failure the error names the file and the reason.
 Result<std::string> read_text(const std::string& path);
 

@@ -1,15 +1,13 @@
 #include "measure.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "command.hpp"
 #include "cpu/kernels.hpp"
 
 namespace canopy::cli {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Ancestors summed over the live nodes of all sequences, and those nodes.
 struct Counts {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -13,8 +12,6 @@
 
 namespace canopy::cli {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Check judge(const std::vector<double>& reference, const std::vector<float>& values, canopy_dtype dtype,
             double relative_tolerance, double absolute_tolerance) {

@@ -7,7 +7,6 @@
 #endif
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <new>
 
@@ -18,8 +17,6 @@ namespace {
 
 constexpr double kEnoughSeconds = 0.3;
 constexpr int kMostRounds = 50;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 #ifdef _OPENMP
 int threads_now() { return omp_get_max_threads(); }
