@@ -68,7 +68,7 @@ struct FamilySpec {
 std::span<const char* const> family_names();
 Result<Tree> make_family(const FamilySpec& spec);
 
-// ---- text forms (docs/api.md) ----------------------------------------------------------------------------------
+// ---- text forms (docs/trees.md) ---------------------------------------------------------------------------------
 enum class TreeFormat { detect, parents, choices, tuples, retrieve, successors, mask, widths };
 Result<TreeFormat> tree_format_from_name(std::string_view name);
 std::string_view name_of(TreeFormat format);
@@ -81,7 +81,7 @@ struct ParsedTrees {
 // `origin` (a file name or "<text>") starts every message: origin, place, what was expected, what was found.
 Result<ParsedTrees> parse_trees(std::string_view text, TreeFormat format = TreeFormat::detect,
                                 std::string_view origin = "<text>");
-// `format` parents, choices, tuples, retrieve, successors, mask or widths-less forms; JSON that parse_trees reads back.
+// JSON that parse_trees reads back, in any form but detect; widths is an error for a tree whose levels are not uniform.
 Result<std::string> format_tree(const Tree& tree, TreeFormat format);
 // A drawing with box characters, one node a line, depth-first.
 std::string ascii_tree(const Tree& tree);
