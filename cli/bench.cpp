@@ -199,8 +199,11 @@ int run_on_device(const CLI::App& command, const Options& options) {
 }
 
 int run(const CLI::App& command, Options options) {
+  options.spec.seed = options.spec.family.seed;
   if (options.device == "cuda") return run_on_device(command, options);
   if (options.commit) return fail("--commit: expected --device cuda with it");
+  if (options.sweep && (!options.file.empty() || command.count("--family") || command.count("--nodes")))
+    return fail("--sweep: it makes its own shapes; expected no file, --family or --nodes with it");
   if (options.repeat == 0) options.repeat = 21;
   const double peak = measured_peak(options.threads);
   std::vector<Shape> shapes;
@@ -233,12 +236,12 @@ int run(const CLI::App& command, Options options) {
   env["type"] = "environment";
   env["threads"] = options.threads;
   env["peak_flops"] = peak;
-  std::string lines = env.dump() + "\n";
+  std::string lines = json_line(env) + "\n";
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
     for (const Cell& cell : shape.cells) {
       all.push_back(to_json(shape, cell, options, peak));
-      lines += all.back().dump() + "\n";
+      lines += json_line(all.back()) + "\n";
     }
   if (!options.jsonl.empty())
     if (const Error error = host::write_file(options.jsonl, lines); !error.ok()) return fail(error.message);

@@ -301,13 +301,13 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
   env["type"] = "environment";
   env["gpu"] = {{"name", info.name}, {"multiprocessors", info.multiprocessors}, {"compute_capability", info.compute_capability},
                 {"l2_bytes", info.l2_bytes}, {"driver", info.driver}, {"runtime", info.runtime}};
-  std::string lines = env.dump() + "\n";
+  std::string lines = json_line(env) + "\n";
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
     for (const Cell& cell : shape.cells)
       for (const bool cold : {false, true}) {
         all.push_back(to_json(shape, cell, options, cold));
-        lines += all.back().dump() + "\n";
+        lines += json_line(all.back()) + "\n";
       }
   if (!options.jsonl.empty())
     if (const Error error = host::write_file(options.jsonl, lines); !error.ok()) return fail(error.message);

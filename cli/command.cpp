@@ -204,6 +204,10 @@ Result<host::HostProblem> load_problem(const CLI::App& command, const std::strin
   return host::make_problem(seeded);
 }
 
+std::string json_line(const nlohmann::ordered_json& document) {
+  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 void print_json(const nlohmann::ordered_json& document) {
   // File names need not be UTF-8; JSON must be.
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

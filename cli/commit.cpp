@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "timing.hpp"
@@ -61,9 +62,10 @@ std::vector<canopy_commit_method> methods_of(const std::string& name) {
   return {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY};
 }
 
-Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, const Oracle& oracle,
-                            const std::vector<std::int32_t>& leaves, canopy_commit_method method,
-                            const Options& options) {
+// By the dispatcher's choice, the named implementation, or all that take the method.
+Result<std::vector<Outcome>> commit_by(host::HostProblem& problem, const Problem& view, const Oracle& oracle,
+                                       const std::vector<std::int32_t>& leaves, canopy_commit_method method,
+                                       const Options& options) {
   host::VerifyRun stash;
   std::string verified_by;
   if (method == CANOPY_COMMIT_STASH) {
@@ -85,18 +87,21 @@ Result<Outcome> commit_once(host::HostProblem& problem, const Problem& view, con
   std::vector<Refusal> refused;
   const auto selected = select(params, options.implementation, refused);
   if (!selected) return selected.error();
-  const CommitImplementation& implementation = *selected->front();
-  auto run = run_commit(problem, params, implementation);
-  if (!run) return run.error();
-  CommitCheck verdict = check_commit(problem, oracle, leaves, run->state, implementation.relative_tolerance,
-                                     implementation.absolute_tolerance);
-  std::vector<TimedRun> timed;
-  auto repeated = TimedRun::commit(problem, params, implementation);
-  if (!repeated) return repeated.error();
-  timed.push_back(std::move(*repeated));
-  const auto seconds = interleaved_medians(timed, 1);
-  if (!seconds) return seconds.error();
-  return Outcome{method, &implementation, std::move(*run), verdict, verified_by, seconds->front()};
+  std::vector<Outcome> outcomes;
+  for (const CommitImplementation* implementation : *selected) {
+    auto run = run_commit(problem, params, *implementation);
+    if (!run) return run.error();
+    const CommitCheck verdict = check_commit(problem, oracle, leaves, run->state, implementation->relative_tolerance,
+                                             implementation->absolute_tolerance);
+    std::vector<TimedRun> timed;
+    auto repeated = TimedRun::commit(problem, params, *implementation);
+    if (!repeated) return repeated.error();
+    timed.push_back(std::move(*repeated));
+    const auto seconds = interleaved_medians(timed, 1);
+    if (!seconds) return seconds.error();
+    outcomes.push_back(Outcome{method, implementation, std::move(*run), verdict, verified_by, seconds->front()});
+  }
+  return outcomes;
 }
 
 void print_outcomes(const std::vector<Outcome>& outcomes) {
@@ -108,7 +113,9 @@ void print_outcomes(const std::vector<Outcome>& outcomes) {
                outcome.implementation->name, deviation.relative, outcome.check.check.relative_tolerance,
                deviation.max_abs, outcome.seconds * 1e3, bytes_text(outcome.run.workspace_bytes),
                outcome.check.passed() ? "ok" : "FAILED",
-               outcome.check.untouched ? "" : " (a slot that was not accepted changed)");
+               !outcome.check.untouched ? " (a slot that was not accepted changed)"
+               : deviation.finite       ? ""
+                                        : " (NaN or Inf where none belongs)");
   }
 }
 
@@ -145,9 +152,9 @@ int run(const CLI::App& command, const Options& options) {
 
   std::vector<Outcome> outcomes;
   for (const canopy_commit_method method : methods_of(options.method)) {
-    auto outcome = commit_once(*problem, view, *oracle, *leaves, method, options);
-    if (!outcome) return fail(fmt::format("--method {}: {}", name_of(method), outcome.error().message));
-    outcomes.push_back(std::move(*outcome));
+    auto some = commit_by(*problem, view, *oracle, *leaves, method, options);
+    if (!some) return fail(fmt::format("--method {}: {}", name_of(method), some.error().message));
+    std::move(some->begin(), some->end(), std::back_inserter(outcomes));
   }
   const bool passed = std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.check.passed(); });
   if (!options.out.empty()) {
@@ -185,7 +192,7 @@ void add_commit_command(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"resolve", "stash", "replay", "all"}))
       ->capture_default_str();
   add_device_option(*command, options->device);
-  command->add_option("--impl", options->implementation, "an implementation (default: the dispatcher's choice)");
+  command->add_option("--impl", options->implementation, "an implementation, or all (default: the dispatcher's choice)");
   command->add_option("--out", options->out,
                       "write the whole state pool, in its type and layout (--method all: by resolve)");
   command->add_flag("--json", options->json, "as JSON");

@@ -35,7 +35,7 @@ Deviation deviation(const double* reference, const float* values, std::int64_t c
   for (std::int64_t i = 0; i < count; ++i) {
     const double r = reference[i], x = values[i];
     if (!std::isfinite(r) || !std::isfinite(x)) {
-      if (std::isnan(r) != std::isnan(x) || (!std::isnan(r) && r != x)) out.finite = false;
+      if (std::isfinite(r) != std::isfinite(x)) out.finite = false;
       continue;
     }
     difference += (x - r) * (x - r), norm += r * r;
