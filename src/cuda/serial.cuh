@@ -39,37 +39,52 @@ struct SerialRows {
   float alpha[2 * kChunk], beta[2 * kChunk], key_query[2 * kChunk], log_gate[2 * kChunk];
 };
 
-struct SerialWalk {  // by position in the walk; a parent's position, -1 for S0
-  std::int16_t node[kNodes], parent[kNodes];
-  std::uint8_t leaf[kNodes], last[kNodes];
+// One position of the walk: the node, its parent's position + 1 (0 for S0), whether it is a leaf, and its parent's last
+// child.
+struct Stop {
+  std::uint32_t bits;
+  __device__ int node() const { return bits & 255; }
+  __device__ int parent() const { return static_cast<int>(bits >> 8 & 511) - 1; }
+  __device__ bool leaf() const { return bits >> 17 & 1; }
+  __device__ bool last() const { return bits >> 18 & 1; }
 };
 
 template <int K, int R>
 struct alignas(16) SerialShared {
   SerialRows<K> rows;
-  SerialWalk walk;
+  Stop walk[kNodes];
   int heavy[kNodes], below[kNodes], jump[2][kNodes], place[2][kNodes];
   TwoFloat<float> l[kNodes];
 };
 
+// A thread's ranks of the plan, on their way from memory before anything else of it is known; what lies past the count is
+// not used.
+template <int K, int R>
+struct PlanRanks {
+  static constexpr int kThreads = StateTile<K, R>::kThreads, kEach = kNodes / kThreads;
+  int parent[kEach], below[kEach], node[kEach];
+
+  __device__ PlanRanks(const DevicePlan& plan, int nodes) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int r = threadIdx.x + e * kThreads;
+      parent[e] = r < nodes ? plan.parent[r] : 0;
+      below[e] = r < nodes ? plan.below[r] : 0;
+      node[e] = r < nodes ? plan.order[r] : 0;
+    }
+  }
+};
+
 // The walk from the plan: thread r places rank r. `reorder`: largest subtree last.
 template <int K, int R>
-__device__ void plan_walk(const DevicePlan& plan, int nodes, int count, bool reorder, SerialShared<K, R>& sm) {
+__device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bool reorder, SerialShared<K, R>& sm) {
   constexpr int kThreads = StateTile<K, R>::kThreads, kEach = kNodes / kThreads;
-  int parent[kEach], size[kEach], shift[kEach], node[kEach];
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {  // all on their way at once; what lies past the count is not used
-    const int r = threadIdx.x + e * kThreads;
-    parent[e] = r < nodes ? plan.parent[r] : 0;
-    size[e] = r < nodes ? plan.below[r] + 1 : 0;
-    node[e] = r < nodes ? plan.order[r] : 0;
-  }
-  const int depth = plan.depth;
+  int parent[kEach], size[kEach], shift[kEach];
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int r = threadIdx.x + e * kThreads;
-    if (r >= count || r == 0) parent[e] = -1;
-    if (r >= count) size[e] = 0;
+    parent[e] = r >= count || r == 0 ? -1 : ranks.parent[e];
+    size[e] = r >= count ? 0 : ranks.below[e] + 1;
     sm.below[r] = size[e] - 1;
     sm.heavy[r] = -1;
   }
@@ -123,10 +138,7 @@ __device__ void plan_walk(const DevicePlan& plan, int nodes, int count, bool reo
     if (r >= count) continue;
     const bool last = parent[e] < 0 || (reorder ? (sm.heavy[parent[e]] & 255) == r
                                                 : r + size[e] == parent[e] + sm.below[parent[e]] + 1);
-    sm.walk.node[place[e]] = static_cast<std::int16_t>(node[e]);
-    sm.walk.parent[place[e]] = static_cast<std::int16_t>(up_place[e]);
-    sm.walk.leaf[place[e]] = size[e] == 1;
-    sm.walk.last[place[e]] = last;
+    sm.walk[place[e]].bits = static_cast<std::uint32_t>(ranks.node[e] | (up_place[e] + 1) << 8 | (size[e] == 1) << 17 | last << 18);
   }
   __syncthreads();
 }
@@ -197,7 +209,7 @@ template <int K, int R>
 __device__ void store_chunk(const VerifyParams& params, int wide, int b, int hv, int column0, int first, int nodes,
                             bool whole, SerialShared<K, R>& sm) {
   for (int i = threadIdx.x; i < nodes * (kTileColumns / 4); i += StateTile<K, R>::kThreads) {
-    const int node = sm.walk.node[first + i / 8], four = i % 8 * 4;
+    const int node = sm.walk[first + i / 8].node(), four = i % 8 * 4;
     const int row = whole ? node : (first + i / 8) % (2 * kChunk);
     store_float4(params.o.dtype, params.o.data, row_offset(params.o, 0, b, node, hv) + column0 + four, wide & kWideO,
                  *reinterpret_cast<const float4*>(&sm.rows.o[row][four]));
@@ -207,9 +219,9 @@ __device__ void store_chunk(const VerifyParams& params, int wide, int b, int hv,
   }
   if (params.stash_l.data && column0 == 0 && threadIdx.x == 0) {
     for (int i = first; i < first + nodes; ++i) {  // E2
-      const int row = whole ? sm.walk.node[i] : i % (2 * kChunk), up = sm.walk.parent[i];
+      const int row = whole ? sm.walk[i].node() : i % (2 * kChunk), up = sm.walk[i].parent();
       sm.l[i] = add(up >= 0 ? sm.l[up] : TwoFloat<float>{}, sm.rows.log_gate[row]);
-      static_cast<float*>(params.stash_l.data)[row_offset(params.stash_l, 0, b, sm.walk.node[i], hv)] =
+      static_cast<float*>(params.stash_l.data)[row_offset(params.stash_l, 0, b, sm.walk[i].node(), hv)] =
           sm.l[i].hi + sm.l[i].lo;
     }
   }
@@ -235,38 +247,53 @@ __device__ inline void recall(StateTile<K, R>& tile, const float4* at) {
 
 inline constexpr int tile_bytes(int k) { return k * kTileColumns * 4; }
 
-// E1 for one node; the state becomes the node's where it has children.
+// A node's key and query, this thread's part.
+template <int K>
+struct KeyQuery {
+  float4 key[K / 32], query[K / 32];
+};
 template <int K, int R>
-__device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, int row, bool leaf) {
-  constexpr int kFours = StateTile<K, R>::kFours;
-  float4 k[kFours], q[kFours];
+__device__ inline void read_key_query(const SerialRows<K>& rows, int row, KeyQuery<K>& x) {
 #pragma unroll
-  for (int m = 0; m < kFours; ++m) {
-    k[m] = *reinterpret_cast<const float4*>(&rows.key[row][StateTile<K, R>::key(m)]);
-    q[m] = *reinterpret_cast<const float4*>(&rows.query[row][StateTile<K, R>::key(m)]);
+  for (int m = 0; m < K / 32; ++m) {
+    x.key[m] = *reinterpret_cast<const float4*>(&rows.key[row][StateTile<K, R>::key(m)]);
+    x.query[m] = *reinterpret_cast<const float4*>(&rows.query[row][StateTile<K, R>::key(m)]);
   }
-  const float alpha = rows.alpha[row], beta = rows.beta[row], key_query = rows.key_query[row];
+}
+
+// E1 for one node; the state becomes the node's where it has children. The next node's key and query (of row `next`, if
+// it is not negative) are read while the sums go round.
+template <int K, int R>
+__device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, int row, int next, bool leaf,
+                                   KeyQuery<K>& x) {
   float sk[R], sq[R];
 #pragma unroll
-  for (int r = 0; r < R; ++r) sk[r] = dot(tile, r, k), sq[r] = dot(tile, r, q);
+  for (int r = 0; r < R; ++r) sk[r] = dot(tile, r, x.key), sq[r] = dot(tile, r, x.query);
+  const float alpha = rows.alpha[row], beta = rows.beta[row], key_query = rows.key_query[row];
+  float value[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) value[r] = rows.value[row][StateTile<K, R>::column(r)];
+  KeyQuery<K> coming;
+  if (next >= 0) read_key_query<K, R>(rows, next, coming);
 #pragma unroll
   for (int r = 0; r < R; ++r) sk[r] = lane_sum<8>(sk[r]), sq[r] = lane_sum<8>(sq[r]);
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int column = StateTile<K, R>::column(r);
-    const float u = beta * (rows.value[row][column] - alpha * sk[r]);
+    const float u = beta * (value[r] - alpha * sk[r]);
     if (threadIdx.x % 8 == 0) {
       rows.o[row][column] = fmaf(u, key_query, alpha * sq[r]);
       rows.u[row][column] = u;
     }
-    if (!leaf) decay_and_add(tile, r, alpha, k, u);
+    if (!leaf) decay_and_add(tile, r, alpha, x.key, u);
   }
+  x = coming;
 }
 
 // grid (V / 32, HV, B). `memory`: snapshots [B,HV,V/32,T] tiles, or the deeper levels of the stacks
 // [B,HV,V/32,deep_levels] tiles.
 template <int K, int R, bool Snapshot>
-__global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)  // 204 or 128 registers
+__global__ void __launch_bounds__(StateTile<K, R>::kThreads, 4)
     serial_kernel(const __grid_constant__ VerifyParams params, const DevicePlan* plans, float4* memory, int wide,
                   int levels) {
   using Tile = StateTile<K, R>;
@@ -279,6 +306,8 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
   const bool whole = p.nodes <= 2 * kChunk;  // rows by node, fetched before the plan is known
 
   const DevicePlan& plan = plans[b];
+  const int4 header = *reinterpret_cast<const int4*>(&plan);  // status, count, depth
+  const PlanRanks<K, R> ranks(plan, p.nodes);
   const std::int64_t slot = device_slot(p, p.slot_index, b);
   NodeInputs ahead[2];
   if (whole) {
@@ -289,13 +318,13 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
   Tile tile;
   const bool in_pool = slot >= 0 && slot < p.slots;
   if (in_pool) load_tile<K, R>(p, state_offset(p, 0, slot, hv), column0, wide & kWideState, reinterpret_cast<float*>(stack), tile);
-  const int count = plan.count, status = plan.status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  const int count = header.y, status = header.x | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
   if (params.row_status && blockIdx.x == 0 && hv == 0 && threadIdx.x == 0) params.row_status[b] = slot < 0 ? 0 : status;
   if (!in_pool || status || count == 0) {
     if (in_pool && status == CANOPY_ROW_BAD_TREE) poison_row(params, b, hv, column0, count);
     return;
   }
-  plan_walk<K, R>(plan, p.nodes, count, !Snapshot, sm);
+  plan_walk<K, R>(ranks, header.z, count, !Snapshot, sm);
   if (whole) {
 #pragma unroll
     for (int e = 0; e < 2; ++e)
@@ -304,7 +333,7 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
       deposit_node<K>(p, fetch_node<K>(p, wide, b, node, hv, column0), node, sm.rows);
   } else {
     for (int i = warp; i < kChunk && i < count; i += kWarps)
-      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk.node[i], hv, column0), i, sm.rows);
+      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk[i].node(), hv, column0), i, sm.rows);
   }
   __syncthreads();
 
@@ -319,14 +348,20 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int i = warp + e * kWarps;
-      if (i < kChunk && next + i < count) ahead[e] = fetch_node<K>(p, wide, b, sm.walk.node[next + i], hv, column0);
+      if (i < kChunk && next + i < count) ahead[e] = fetch_node<K>(p, wide, b, sm.walk[next + i].node(), hv, column0);
     }
+    Stop stop = sm.walk[first];
+    int row = whole ? stop.node() : first % (2 * kChunk);
+    KeyQuery<K> x;
+    read_key_query<K, R>(sm.rows, row, x);
     for (int i = first; i < first + nodes; ++i) {
-      const int row = whole ? sm.walk.node[i] : i % (2 * kChunk), parent = sm.walk.parent[i];
-      const bool leaf = sm.walk.leaf[i], last = sm.walk.last[i];
+      const Stop after = sm.walk[min(i + 1, first + nodes - 1)];
+      const int row_after = i + 1 == first + nodes ? -1 : whole ? after.node() : (i + 1) % (2 * kChunk);
+      const int parent = stop.parent();
+      const bool leaf = stop.leaf(), last = stop.last();
       if constexpr (Snapshot) {
         if (parent >= 0) recall(tile, own + parent * kTileFours);
-        serial_step(tile, sm.rows, row, false);
+        serial_step(tile, sm.rows, row, row_after, false, x);
         keep(tile, own + i * kTileFours);
       } else {
         const bool waiting = top > 0 && static_cast<int>(kept & 255) == parent;  // never for the root: position 0 keeps
@@ -335,9 +370,10 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
           if (last && waiting) kept >>= 8, --top;
           else if (!last && !leaf && !waiting) keep(tile, level(top)), kept = kept << 8 | parent, ++top;
         }
-        serial_step(tile, sm.rows, row, leaf);
+        serial_step(tile, sm.rows, row, row_after, leaf, x);
         current = leaf ? parent : i;
       }
+      stop = after, row = row_after;
     }
     __syncthreads();
     store_chunk<K, R>(params, wide, b, hv, column0, first, nodes, whole, sm);
@@ -347,7 +383,7 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, R == 4 ? 5 : 2 * R)
       if (i < kChunk && next + i < count) deposit_node<K>(p, ahead[e], (next + i) % (2 * kChunk), sm.rows);
     }
     for (int i = warp + 2 * kWarps; i < kChunk && next + i < count; i += kWarps)
-      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk.node[next + i], hv, column0), (next + i) % (2 * kChunk), sm.rows);
+      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk[next + i].node(), hv, column0), (next + i) % (2 * kChunk), sm.rows);
     __syncthreads();
   }
 }
