@@ -90,10 +90,8 @@ std::string refuses_commit(const CommitParams& params) {
 constexpr double kHalf = 1e-3, kFp32 = 1e-5, kFp32Absolute = 1e-4;
 
 constexpr VerifyImplementation kVerify[] = {
-#if __has_include("cuda/fused.cuh")
     {"cuda_fused", "path-compressed triangular solve in one launch, tensor cores", CANOPY_CUDA, kHalf, 2 * kHalf, missing,
      refuses<VerifyParams, fused_refuses>, workspace<VerifyParams, fused_workspace>, run<VerifyParams, launch_fused>},
-#endif
     {"cuda_serial_resident", "recurrence node by node, the state stays in registers while parent = previous node",
      CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
      workspace<VerifyParams, serial_resident_workspace>, run<VerifyParams, launch_serial_resident>},

@@ -6,19 +6,19 @@
 namespace canopy::cuda {
 namespace {
 
-static_assert(sizeof(CommitShared<128>) + StateTile<128, 1>::kStageBytes <= 48 * 1024);  // without asking for more
+static_assert(sizeof(CommitShared<128>) + StateTile<128, kCommitColumns>::kStageBytes <= 48 * 1024);  // without asking for more
 
 template <int K, int Method>
 Error launch(const CommitParams& params, const DevicePlan* plan, cudaStream_t stream) {
   const Problem& p = params.problem;
   std::size_t bytes = sizeof(CommitShared<K>);
-  if (p.state_layout == CANOPY_STATE_KV) bytes += StateTile<K, 1>::kStageBytes;
+  if (p.state_layout == CANOPY_STATE_KV) bytes += StateTile<K, kCommitColumns>::kStageBytes;
   // A whole head a CTA shares the path's keys between its tiles; with few heads, more CTAs are worth more.
   const int tiles = p.dim_v / kTileColumns;
   const int each = std::int64_t{p.heads_v} * p.batch * params.layers >= 256 ? tiles : 1;
   const dim3 grid(p.heads_v * (tiles / each), p.batch, params.layers);
   const int wide = wide_tensors(p) | (is_wide(params.stash_u) ? kWideU : 0);
-  commit_kernel<K, Method><<<grid, StateTile<K, 1>::kThreads, bytes, stream>>>(params, plan, wide, each);
+  commit_kernel<K, Method><<<grid, StateTile<K, kCommitColumns>::kThreads, bytes, stream>>>(params, plan, wide, each);
   if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
     return {CANOPY_INTERNAL, text("commit kernel: ", cudaGetErrorString(status))};
   return {};

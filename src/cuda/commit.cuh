@@ -19,7 +19,10 @@
 
 namespace canopy::cuda {
 
-inline constexpr int kPathNodes = 8;  // solved together: as many as there are warps to fetch them
+// Columns a thread: each warp takes a node's whole key from shared memory, and with one column a thread that alone took
+// longer than the state takes from memory.
+inline constexpr int kCommitColumns = 2;
+inline constexpr int kPathNodes = 8;  // solved together
 
 template <int K>
 struct alignas(16) CommitShared {
@@ -37,10 +40,10 @@ __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {
 // Root path of a node into sm.path, and its length: a rank is on it if the node is in its subtree, and stands at its depth.
 template <int K>
 __device__ int find_path(const DevicePlan& plan, int count, int node, CommitShared<K>& sm) {
-  const int r = threadIdx.x, rank = plan.rank[node];
-  const int below = plan.below[r], depth = plan.depths[r], at = plan.order[r];  // garbage past the count, and not used
+  const int rank = plan.rank[node];
   __syncthreads();  // the last path may still be read
-  if (r < count && r <= rank && rank <= r + below) sm.path[depth] = static_cast<std::uint8_t>(at);
+  for (int r = threadIdx.x; r <= rank && r < count; r += blockDim.x)
+    if (rank <= r + plan.below[r]) sm.path[plan.depths[r]] = plan.order[r];
   __syncthreads();
   return plan.depths[rank] + 1;
 }
@@ -60,8 +63,8 @@ template <int K, int Method>
 __device__ void load_path(const CommitParams& params, int wide, int layer, int b, int hv, int first, int nodes,
                           CommitShared<K>& sm) {
   const Problem& p = params.problem;
-  const int lane = threadIdx.x % 32, h = hv / (p.heads_v / p.heads_k), i = threadIdx.x / 32;
-  if (i < nodes) {
+  const int lane = threadIdx.x % 32, h = hv / (p.heads_v / p.heads_k);
+  for (int i = threadIdx.x / 32; i < nodes; i += blockDim.x / 32) {
     const int node = sm.path[first + i];
     Four key{};
     Gate gate{};
@@ -199,9 +202,9 @@ __device__ void advance(int nodes, CommitShared<K>& sm, StateTile<K, R>& tile) {
 }
 
 template <int K, int Method>
-__global__ void __launch_bounds__(256, 2)
+__global__ void __launch_bounds__(256 / kCommitColumns, 3)
     commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide, int tiles_each) {
-  constexpr int R = 1;
+  constexpr int R = kCommitColumns;
   using Tile = StateTile<K, R>;
   extern __shared__ __align__(16) unsigned char shared[];
   CommitShared<K>& sm = *reinterpret_cast<CommitShared<K>*>(shared);

@@ -19,7 +19,7 @@ std::size_t shared_bytes(const Problem& p, bool snapshot) {
 
 // The most that any tree needs fits a block of sm_120.
 static_assert(sizeof(SerialShared<128, 2>) + kSharedLevels * tile_bytes(128) <= 101376);
-static_assert(sizeof(SerialShared<128, 4>) + kSharedLevels * tile_bytes(128) <= 101376);
+static_assert(sizeof(SerialShared<128, 1>) + kSharedLevels * tile_bytes(128) <= 101376);
 
 template <int K, int R, bool Snapshot>
 Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
@@ -36,19 +36,20 @@ Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace
   return {};
 }
 
-// Every warp reads a node's key and query from shared memory, whatever it does with them: that is what a step waits for.
-// Two columns a thread halve the reads at four warps a tile; four columns quarter them, once the machine is full anyway.
-// The same sums in the same order either way.
+// Every warp takes a node's whole key and query from shared memory, whatever it does with them. Two columns a thread halve
+// that, at half the threads: better once there are a few CTAs for each multiprocessor, unless the stack of a larger tree
+// leaves room for few of them. The same sums in the same order either way.
 template <bool Snapshot>
 Error launch_any(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   const Problem& p = params.problem;
-  const bool full = std::int64_t{p.batch} * p.heads_v * tiles_of(p) > 1024;
+  const std::int64_t ctas = std::int64_t{p.batch} * p.heads_v * tiles_of(p);
+  const bool two = ctas > (p.nodes <= kChunk ? 256 : 1024);
   if (p.dim_k == 64) {
-    return full ? launch<64, 4, Snapshot>(params, plan, workspace, stream)
-                : launch<64, 2, Snapshot>(params, plan, workspace, stream);
+    return two ? launch<64, 2, Snapshot>(params, plan, workspace, stream)
+               : launch<64, 1, Snapshot>(params, plan, workspace, stream);
   }
-  return full ? launch<128, 4, Snapshot>(params, plan, workspace, stream)
-              : launch<128, 2, Snapshot>(params, plan, workspace, stream);
+  return two ? launch<128, 2, Snapshot>(params, plan, workspace, stream)
+             : launch<128, 1, Snapshot>(params, plan, workspace, stream);
 }
 
 std::size_t tiles_in_memory(const Problem& p, int each) {

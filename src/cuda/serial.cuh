@@ -49,12 +49,19 @@ struct Stop {
   __device__ bool last() const { return bits >> 18 & 1; }
 };
 
+struct WalkScratch {
+  int heavy[kNodes], below[kNodes], jump[2][kNodes], place[2][kNodes];
+};
+
 template <int K, int R>
 struct alignas(16) SerialShared {
-  SerialRows<K> rows;
+  union {
+    SerialRows<K> rows;
+    WalkScratch scratch;  // until the walk is known
+  };
   Stop walk[kNodes];
-  int heavy[kNodes], below[kNodes], jump[2][kNodes], place[2][kNodes];
   TwoFloat<float> l[kNodes];
+  __device__ SerialShared() = delete;  // shared memory, used as it is
 };
 
 // A thread's ranks of the plan, on their way from memory before anything else of it is known; what lies past the count is
@@ -85,13 +92,13 @@ __device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bo
     const int r = threadIdx.x + e * kThreads;
     parent[e] = r >= count || r == 0 ? -1 : ranks.parent[e];
     size[e] = r >= count ? 0 : ranks.below[e] + 1;
-    sm.below[r] = size[e] - 1;
-    sm.heavy[r] = -1;
+    sm.scratch.below[r] = size[e] - 1;
+    sm.scratch.heavy[r] = -1;
   }
   __syncthreads();
 #pragma unroll
   for (int e = 0; e < kEach; ++e)  // among equals the later child, which is where it stands already
-    if (parent[e] >= 0) atomicMax(&sm.heavy[parent[e]], size[e] << 8 | (threadIdx.x + e * kThreads));
+    if (parent[e] >= 0) atomicMax(&sm.scratch.heavy[parent[e]], size[e] << 8 | (threadIdx.x + e * kThreads));
   __syncthreads();
   bool moved = false;
 #pragma unroll
@@ -99,7 +106,7 @@ __device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bo
     const int r = threadIdx.x + e * kThreads;
     shift[e] = parent[e] < 0 ? 0 : r - parent[e];
     if (reorder && parent[e] >= 0) {
-      const int key = sm.heavy[parent[e]], heavy = key & 255, below = sm.below[parent[e]];
+      const int key = sm.scratch.heavy[parent[e]], heavy = key & 255, below = sm.scratch.below[parent[e]];
       if (r == heavy) shift[e] = below + 1 - size[e];
       else if (r > heavy) shift[e] -= key >> 8;
       moved |= shift[e] != r - parent[e];
@@ -114,30 +121,30 @@ __device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bo
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int r = threadIdx.x + e * kThreads;
-      sm.place[0][r] = shift[e], sm.jump[0][r] = parent[e];
+      sm.scratch.place[0][r] = shift[e], sm.scratch.jump[0][r] = parent[e];
     }
     __syncthreads();
     for (int reach = 1; reach <= depth; reach *= 2, side ^= 1) {
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
-        const int r = threadIdx.x + e * kThreads, to = sm.jump[side][r];
-        sm.place[side ^ 1][r] = sm.place[side][r] + (to >= 0 ? sm.place[side][to] : 0);
-        sm.jump[side ^ 1][r] = to >= 0 ? sm.jump[side][to] : -1;
+        const int r = threadIdx.x + e * kThreads, to = sm.scratch.jump[side][r];
+        sm.scratch.place[side ^ 1][r] = sm.scratch.place[side][r] + (to >= 0 ? sm.scratch.place[side][to] : 0);
+        sm.scratch.jump[side ^ 1][r] = to >= 0 ? sm.scratch.jump[side][to] : -1;
       }
       __syncthreads();
     }
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      place[e] = sm.place[side][threadIdx.x + e * kThreads];
-      up_place[e] = parent[e] >= 0 ? sm.place[side][parent[e]] : -1;
+      place[e] = sm.scratch.place[side][threadIdx.x + e * kThreads];
+      up_place[e] = parent[e] >= 0 ? sm.scratch.place[side][parent[e]] : -1;
     }
   }
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int r = threadIdx.x + e * kThreads;
     if (r >= count) continue;
-    const bool last = parent[e] < 0 || (reorder ? (sm.heavy[parent[e]] & 255) == r
-                                                : r + size[e] == parent[e] + sm.below[parent[e]] + 1);
+    const bool last = parent[e] < 0 || (reorder ? (sm.scratch.heavy[parent[e]] & 255) == r
+                                                : r + size[e] == parent[e] + sm.scratch.below[parent[e]] + 1);
     sm.walk[place[e]].bits = static_cast<std::uint32_t>(ranks.node[e] | (up_place[e] + 1) << 8 | (size[e] == 1) << 17 | last << 18);
   }
   __syncthreads();
@@ -261,8 +268,8 @@ __device__ inline void read_key_query(const SerialRows<K>& rows, int row, KeyQue
   }
 }
 
-// E1 for one node; the state becomes the node's where it has children. The next node's key and query (of row `next`, if
-// it is not negative) are read while the sums go round.
+// E1 for one node; the state becomes the node's where it has children. The next node's key and query, of row `next` if
+// it is not negative, are read into x.
 template <int K, int R>
 __device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, int row, int next, bool leaf,
                                    KeyQuery<K>& x) {
@@ -273,8 +280,9 @@ __device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, i
   float value[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) value[r] = rows.value[row][StateTile<K, R>::column(r)];
+  constexpr bool kEarly = R == 1;  // two columns a thread leave no registers for it, and more CTAs to hide the wait
   KeyQuery<K> coming;
-  if (next >= 0) read_key_query<K, R>(rows, next, coming);
+  if (kEarly && next >= 0) read_key_query<K, R>(rows, next, coming);
 #pragma unroll
   for (int r = 0; r < R; ++r) sk[r] = lane_sum<8>(sk[r]), sq[r] = lane_sum<8>(sq[r]);
 #pragma unroll
@@ -287,13 +295,14 @@ __device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, i
     }
     if (!leaf) decay_and_add(tile, r, alpha, x.key, u);
   }
-  x = coming;
+  if (kEarly) x = coming;
+  else if (next >= 0) read_key_query<K, R>(rows, next, x);
 }
 
 // grid (V / 32, HV, B). `memory`: snapshots [B,HV,V/32,T] tiles, or the deeper levels of the stacks
 // [B,HV,V/32,deep_levels] tiles.
 template <int K, int R, bool Snapshot>
-__global__ void __launch_bounds__(StateTile<K, R>::kThreads, 4)
+__global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)
     serial_kernel(const __grid_constant__ VerifyParams params, const DevicePlan* plans, float4* memory, int wide,
                   int levels) {
   using Tile = StateTile<K, R>;

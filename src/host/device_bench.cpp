@@ -9,10 +9,6 @@
 #include <cuda_runtime.h>
 
 #include "cuda/launch.hpp"
-
-namespace canopy::cuda {
-bool launch_floor(const VerifyParams&, const DevicePlan*, cudaStream_t) __attribute__((weak));
-}
 #endif
 
 namespace canopy::host {
@@ -115,7 +111,7 @@ Error device_copy(void* to, const void* from, std::size_t bytes, void* stream) {
 
 Error device_floor(const VerifyParams& params, void* stream) {
   const auto* plan = static_cast<const cuda::DevicePlan*>(params.problem.trees.plan);
-  if (cuda::launch_floor && cuda::launch_floor(params, plan, static_cast<cudaStream_t>(stream))) return {};
+  if (cuda::launch_floor(params, plan, static_cast<cudaStream_t>(stream))) return {};
   return Error::unsupported("the floor kernel does not cover this problem");
 }
 
