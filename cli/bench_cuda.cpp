@@ -1,5 +1,5 @@
-// canopy bench --device cuda: graph replays, the contenders in turn, warm (the same buffers) and cold (copies that go round
-// over twice the L2 cache), beside the floor kernel and the plan.
+// canopy bench --device cuda: graph replays, the contenders in turn, warm (the same buffers) and cold (copies that go
+// round over twice the L2 cache), beside the floor kernel and the plan.
 #include "bench_cuda.hpp"
 
 #include <fmt/core.h>
@@ -89,9 +89,11 @@ Error time_both(std::vector<host::TimedLaunch>& launches, int copies, int repeat
   for (const bool cold : {false, true}) {
     for (auto& launch : launches) launch.seconds.clear();
     const int held = cold ? std::max(kLaunches, copies) : kLaunches;
-    if (Error error = host::time_in_graphs(launches, cold ? copies : 1, held, kWarmUps, repeat, kMostSeconds); !error.ok())
+    if (Error error = host::time_in_graphs(launches, cold ? copies : 1, held, kWarmUps, repeat, kMostSeconds);
+        !error.ok())
       return error;
-    for (std::size_t i = 0; i < launches.size(); ++i) (cold ? cells[i].cold : cells[i].warm) = quantiles(launches[i].seconds);
+    for (std::size_t i = 0; i < launches.size(); ++i)
+      (cold ? cells[i].cold : cells[i].warm) = quantiles(launches[i].seconds);
   }
   return {};
 }
@@ -117,15 +119,17 @@ Result<Shape> measure(const DeviceBench& options, host::HostProblem& problem, co
 
   std::vector<Contender> contenders = contenders_for(options.implementation, copies[0].params, info.free_bytes);
   if (contenders.empty())
-    return Error::invalid(fmt::format("--impl {}: expected fast, all or a CUDA implementation that `canopy env` lists "
-                                      "and that takes this problem",
-                                      options.implementation));
+    return Error::invalid(
+        fmt::format("--impl {}: expected fast, all or a CUDA implementation that `canopy env` lists "
+                    "and that takes this problem",
+                    options.implementation));
   std::vector<host::TimedLaunch> launches;
   for (Contender& contender : contenders) {
     Cell cell{contender.name, "", {}, {}, 0};
     VerifyParams params = copies[0].params;
     params.precision = contender.precision;
-    if (Error error = contender.implementation->run(params, contender.workspace.data(), nullptr); !error.ok()) return error;
+    if (Error error = contender.implementation->run(params, contender.workspace.data(), nullptr); !error.ok())
+      return error;
     if (Error error = host::device_synchronize(); !error.ok()) return error;
     host::HostTensor o = host::HostTensor::make(output, {view->batch, view->nodes, view->heads_v, view->dim_v});
     if (Error error = copies[0].o.download(o.bytes.data(), o.bytes.size()); !error.ok()) return error;
@@ -148,7 +152,8 @@ Result<Shape> measure(const DeviceBench& options, host::HostProblem& problem, co
                       {}});
   shape.cells.push_back({"plan", "", {}, {}, -1});
   if (host::device_floor(copies[0].params, nullptr).ok()) {
-    launches.push_back({"floor", [&](int i, void* stream) { return host::device_floor(copies[i].params, stream); }, {}});
+    launches.push_back(
+        {"floor", [&](int i, void* stream) { return host::device_floor(copies[i].params, stream); }, {}});
     shape.cells.push_back({"floor", "", {}, {}, -1});
   }
   if (Error error = time_both(launches, shape.copies, options.repeat, shape.cells); !error.ok()) return error;
@@ -172,8 +177,10 @@ Result<Shape> measure_commit(const DeviceBench& options, int batch) {
     leaf.push_back(static_cast<std::int32_t>(std::find(depths.begin(), depths.end(), 5) - depths.begin()));
   }
   const host::HostTensor& state = problem->tensors.at("state");
-  const std::size_t L = static_cast<std::size_t>(options.layers), rows = problem->tensors.at("q").shape[0] * problem->tensors.at("q").shape[1];
-  // All layers read the same activations (a layer stride of nothing is refused, so the copies stand one behind the other).
+  const std::size_t L = static_cast<std::size_t>(options.layers),
+                    rows = problem->tensors.at("q").shape[0] * problem->tensors.at("q").shape[1];
+  // All layers read the same activations (a layer stride of nothing is refused, so the copies stand one behind the
+  // other).
   std::vector<DeviceMemory> held;
   CommitParams params = commit_params();
   params.problem = copy->params.problem;
@@ -182,12 +189,15 @@ Result<Shape> measure_commit(const DeviceBench& options, int batch) {
     const host::HostTensor& tensor = problem->tensors.at(name);
     held.emplace_back(L * tensor.bytes.size());
     for (std::size_t l = 0; l < L; ++l)
-      if (Error error = held.back().upload(tensor.bytes.data(), tensor.bytes.size(), l * tensor.bytes.size()); !error.ok()) return error;
+      if (Error error = held.back().upload(tensor.bytes.data(), tensor.bytes.size(), l * tensor.bytes.size());
+          !error.ok())
+        return error;
     view.data = held.back().data(), view.stride[0] = tensor.elements();
     return {};
   };
   Problem& p = params.problem;
-  const std::pair<const char*, canopy_tensor*> tensors[] = {{"k", &p.k}, {"v", &p.v}, {"g", &p.g}, {"beta", &p.beta}, {"state", &p.state}};
+  const std::pair<const char*, canopy_tensor*> tensors[] = {
+      {"k", &p.k}, {"v", &p.v}, {"g", &p.g}, {"beta", &p.beta}, {"state", &p.state}};
   for (const auto& [name, view] : tensors)
     if (Error error = repeat_tensor(name, *view); !error.ok()) return error;
   DeviceMemory leaves(leaf.size() * 4), other(L * state.bytes.size());
@@ -198,7 +208,10 @@ Result<Shape> measure_commit(const DeviceBench& options, int batch) {
   params.leaf = static_cast<const std::int32_t*>(leaves.data());
   const std::int64_t row = std::int64_t{p.heads_v} * p.dim_v;
   params.stash_u = {u.data(), CANOPY_F32, 0, {static_cast<std::int64_t>(values), p.nodes * row, row, p.dim_v, 1}};
-  params.stash_l = {l.data(), CANOPY_F32, 0, {static_cast<std::int64_t>(values / p.dim_v), std::int64_t{p.nodes} * p.heads_v, p.heads_v, 1, 0}};
+  params.stash_l = {l.data(),
+                    CANOPY_F32,
+                    0,
+                    {static_cast<std::int64_t>(values / p.dim_v), std::int64_t{p.nodes} * p.heads_v, p.heads_v, 1, 0}};
 
   Shape shape;
   shape.family = fmt::format("commit, {} layers", options.layers), shape.view = p;
@@ -209,33 +222,57 @@ Result<Shape> measure_commit(const DeviceBench& options, int batch) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     CommitParams own = params;
     own.method = static_cast<int>(i);
-    launches.push_back({all[i].name, [own, &implementation = all[i]](int, void* stream) { return implementation.run(own, nullptr, stream); }, {}});
+    launches.push_back(
+        {all[i].name,
+         [own, &implementation = all[i]](int, void* stream) { return implementation.run(own, nullptr, stream); },
+         {}});
     shape.cells.push_back({all[i].name, "", {}, {}, -1});
   }
-  launches.push_back({"copy", [&](int, void* stream) { return host::device_copy(other.data(), held.back().data(), L * state.bytes.size(), stream); }, {}});
+  launches.push_back({"copy",
+                      [&](int, void* stream) {
+                        return host::device_copy(other.data(), held.back().data(), L * state.bytes.size(), stream);
+                      },
+                      {}});
   shape.cells.push_back({"copy", "", {}, {}, -1});
-  if (Error error = host::time_in_graphs(launches, 1, 8, kWarmUps, options.repeat, kMostSeconds); !error.ok()) return error;
-  for (std::size_t i = 0; i < launches.size(); ++i) shape.cells[i].warm = shape.cells[i].cold = quantiles(launches[i].seconds);
+  if (Error error = host::time_in_graphs(launches, 1, 8, kWarmUps, options.repeat, kMostSeconds); !error.ok())
+    return error;
+  for (std::size_t i = 0; i < launches.size(); ++i)
+    shape.cells[i].warm = shape.cells[i].cold = quantiles(launches[i].seconds);
   return shape;
 }
 
 Json to_json(const Shape& shape, const Cell& cell, const DeviceBench& options, bool cold) {
   const Quantiles& seconds = cold ? cell.cold : cell.warm;
-  Json json{{"type", "cell"}, {"schema", 1}, {"contender", cell.name}, {"device", "cuda"}, {"B", shape.view.batch},
-            {"T", shape.view.nodes}, {"depth", shape.depth}, {"family", shape.family}, {"seed", options.spec.family.seed},
-            {"H", shape.view.heads_k}, {"HV", shape.view.heads_v}, {"K", shape.view.dim_k}, {"V", shape.view.dim_v},
-            {"state", name_of(options.spec.state)}, {"cache", cold ? "cold" : "warm"}, {"n", options.repeat},
-            {"median_us", seconds.median * 1e6}, {"p10_us", seconds.p10 * 1e6}, {"p90_us", seconds.p90 * 1e6},
+  Json json{{"type", "cell"},
+            {"schema", 1},
+            {"contender", cell.name},
+            {"device", "cuda"},
+            {"B", shape.view.batch},
+            {"T", shape.view.nodes},
+            {"depth", shape.depth},
+            {"family", shape.family},
+            {"seed", options.spec.family.seed},
+            {"H", shape.view.heads_k},
+            {"HV", shape.view.heads_v},
+            {"K", shape.view.dim_k},
+            {"V", shape.view.dim_v},
+            {"state", name_of(options.spec.state)},
+            {"cache", cold ? "cold" : "warm"},
+            {"n", options.repeat},
+            {"median_us", seconds.median * 1e6},
+            {"p10_us", seconds.p10 * 1e6},
+            {"p90_us", seconds.p90 * 1e6},
             {"bytes", shape.bytes}};
   if (cell.relative >= 0) json["relative"] = cell.relative;
   return json;
 }
 
 void print_shape(const Shape& shape) {
-  fmt::print("{} T={} depth {} B={}, {} copies\n", shape.family, shape.view.nodes, shape.depth, shape.view.batch, shape.copies);
+  fmt::print("{} T={} depth {} B={}, {} copies\n", shape.family, shape.view.nodes, shape.depth, shape.view.batch,
+             shape.copies);
   for (const Cell& cell : shape.cells)
-    fmt::print("  {:<22} warm {:>8.2f} ({:.2f} {:.2f})  cold {:>8.2f} ({:.2f} {:.2f}) us  {:>7.0f} GB/s cold{}\n", cell.name,
-               cell.warm.median * 1e6, cell.warm.p10 * 1e6, cell.warm.p90 * 1e6, cell.cold.median * 1e6,
+    fmt::print("  {:<22} warm {:>8.2f} ({:.2f} {:.2f})  cold {:>8.2f} ({:.2f} {:.2f}) us  {:>7.0f} GB/s cold{}\n",
+               cell.name, cell.warm.median * 1e6, cell.warm.p10 * 1e6, cell.warm.p90 * 1e6, cell.cold.median * 1e6,
                cell.cold.p10 * 1e6, cell.cold.p90 * 1e6, shape.bytes / cell.cold.median * 1e-9,
                cell.relative >= 0 ? fmt::format("  error {:.1e}", cell.relative) : "");
 }
@@ -251,8 +288,11 @@ void print_sweep(const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
     fmt::print("{:>3} {:<12}{:>4}{:>6}", shape.view.batch, shape.family, shape.view.nodes, shape.depth);
     for (const std::string& name : names) {
-      const auto cell = std::find_if(shape.cells.begin(), shape.cells.end(), [&](const Cell& c) { return c.name == name; });
-      fmt::print(" {:>21}", cell == shape.cells.end() ? "-" : fmt::format("{:.2f} / {:.2f}", cell->warm.median * 1e6, cell->cold.median * 1e6));
+      const auto cell =
+          std::find_if(shape.cells.begin(), shape.cells.end(), [&](const Cell& c) { return c.name == name; });
+      fmt::print(" {:>21}", cell == shape.cells.end()
+                                ? "-"
+                                : fmt::format("{:.2f} / {:.2f}", cell->warm.median * 1e6, cell->cold.median * 1e6));
     }
     fmt::print("\n");
   }
@@ -262,8 +302,8 @@ struct SweepShape {
   const char* family;
   int nodes;
 };
-constexpr SweepShape kSweep[] = {{"chain", 1},       {"chain", 2},       {"chain", 4},        {"chain", 8},
-                                 {"best-first", 8},  {"chain", 16},      {"best-first", 16},  {"best-first", 32},
+constexpr SweepShape kSweep[] = {{"chain", 1},       {"chain", 2},        {"chain", 4},        {"chain", 8},
+                                 {"best-first", 8},  {"chain", 16},       {"best-first", 16},  {"best-first", 32},
                                  {"best-first", 64}, {"best-first", 128}, {"best-first", 256}, {"chain", 256}};
 
 }  // namespace
@@ -299,8 +339,12 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
   const host::DeviceInfo info = host::device_info();
   Json env = environment();
   env["type"] = "environment";
-  env["gpu"] = {{"name", info.name}, {"multiprocessors", info.multiprocessors}, {"compute_capability", info.compute_capability},
-                {"l2_bytes", info.l2_bytes}, {"driver", info.driver}, {"runtime", info.runtime}};
+  env["gpu"] = {{"name", info.name},
+                {"multiprocessors", info.multiprocessors},
+                {"compute_capability", info.compute_capability},
+                {"l2_bytes", info.l2_bytes},
+                {"driver", info.driver},
+                {"runtime", info.runtime}};
   std::string lines = json_line(env) + "\n";
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
@@ -314,10 +358,12 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
   if (options.json) {
     print_json(all);
   } else {
-    fmt::print("{}, {} multiprocessors, L2 {}; graph replays, median (10th, 90th percentile) of up to {}\n\n", info.name,
-               info.multiprocessors, bytes_text(static_cast<double>(info.l2_bytes)), options.repeat);
-    if (options.sweep && !options.commit) print_sweep(shapes);
-    else for (const Shape& shape : shapes) print_shape(shape);
+    fmt::print("{}, {} multiprocessors, L2 {}; graph replays, median (10th, 90th percentile) of up to {}\n\n",
+               info.name, info.multiprocessors, bytes_text(static_cast<double>(info.l2_bytes)), options.repeat);
+    if (options.sweep && !options.commit)
+      print_sweep(shapes);
+    else
+      for (const Shape& shape : shapes) print_shape(shape);
   }
   return kGood;
 }

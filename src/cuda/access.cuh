@@ -70,14 +70,18 @@ __device__ inline unsigned short narrow(int dtype, float value) {
 __device__ inline void store_float4(int dtype, void* data, std::int64_t index, bool wide, float4 x) {
   if (dtype == CANOPY_F32) {
     float* at = static_cast<float*>(data) + index;
-    if (wide) *reinterpret_cast<float4*>(at) = x;
-    else at[0] = x.x, at[1] = x.y, at[2] = x.z, at[3] = x.w;
+    if (wide)
+      *reinterpret_cast<float4*>(at) = x;
+    else
+      at[0] = x.x, at[1] = x.y, at[2] = x.z, at[3] = x.w;
     return;
   }
   unsigned short* at = static_cast<unsigned short*>(data) + index;
   const unsigned short a = narrow(dtype, x.x), b = narrow(dtype, x.y), c = narrow(dtype, x.z), d = narrow(dtype, x.w);
-  if (wide) *reinterpret_cast<uint2*>(at) = {a | static_cast<unsigned>(b) << 16, c | static_cast<unsigned>(d) << 16};
-  else at[0] = a, at[1] = b, at[2] = c, at[3] = d;
+  if (wide)
+    *reinterpret_cast<uint2*>(at) = {a | static_cast<unsigned>(b) << 16, c | static_cast<unsigned>(d) << 16};
+  else
+    at[0] = a, at[1] = b, at[2] = c, at[3] = d;
 }
 
 // Element offset of [layer, b, t, head] in a tensor of activations.

@@ -90,13 +90,14 @@ std::string refuses_commit(const CommitParams& params) {
 constexpr double kHalf = 1e-3, kFp32 = 1e-5, kFp32Absolute = 1e-4;
 
 constexpr VerifyImplementation kVerify[] = {
-    {"cuda_fused", "path-compressed triangular solve in one launch, tensor cores", CANOPY_CUDA, kHalf, 2 * kHalf, missing,
-     refuses<VerifyParams, fused_refuses>, workspace<VerifyParams, fused_workspace>, run<VerifyParams, launch_fused>},
+    {"cuda_fused", "path-compressed triangular solve in one launch, tensor cores", CANOPY_CUDA, kHalf, 2 * kHalf,
+     missing, refuses<VerifyParams, fused_refuses>, workspace<VerifyParams, fused_workspace>,
+     run<VerifyParams, launch_fused>},
     {"cuda_serial_resident", "recurrence node by node, the state stays in registers while parent = previous node",
      CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
      workspace<VerifyParams, serial_resident_workspace>, run<VerifyParams, launch_serial_resident>},
-    {"cuda_serial_snapshot", "recurrence node by node, a state written per node and the parent's read back", CANOPY_CUDA,
-     kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
+    {"cuda_serial_snapshot", "recurrence node by node, a state written per node and the parent's read back",
+     CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
      workspace<VerifyParams, serial_snapshot_workspace>, run<VerifyParams, launch_serial_snapshot>},
 };
 
@@ -107,8 +108,9 @@ constexpr CommitImplementation kCommit[] = {
     {"cuda_commit_stash", "rebuilds the state from the u that verification stored", CANOPY_CUDA, kFp32, kFp32Absolute,
      missing, refuses_commit<CANOPY_COMMIT_STASH>, workspace<CommitParams, commit_workspace>,
      run<CommitParams, launch_commit>},
-    {"cuda_commit_replay", "the recurrence along the accepted path, in order", CANOPY_CUDA, kFp32, kFp32Absolute, missing,
-     refuses_commit<CANOPY_COMMIT_REPLAY>, workspace<CommitParams, commit_workspace>, run<CommitParams, launch_commit>},
+    {"cuda_commit_replay", "the recurrence along the accepted path, in order", CANOPY_CUDA, kFp32, kFp32Absolute,
+     missing, refuses_commit<CANOPY_COMMIT_REPLAY>, workspace<CommitParams, commit_workspace>,
+     run<CommitParams, launch_commit>},
 };
 
 }  // namespace
@@ -120,7 +122,8 @@ std::span<const CommitImplementation> cuda_commit_implementations() { return cud
 std::size_t cuda_plans_bytes(const Problem& problem) { return cuda::plan_bytes(problem); }
 
 Error cuda_make_plans(const Problem& problem, void* plans, void* stream) {
-  if (const std::string why = cuda::missing(); !why.empty()) return Error::unsupported("problem.device = 1 (cuda): " + why);
+  if (const std::string why = cuda::missing(); !why.empty())
+    return Error::unsupported("problem.device = 1 (cuda): " + why);
   cuda::launch_plan(problem, static_cast<cuda::DevicePlan*>(plans), static_cast<cudaStream_t>(stream));
   if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
     return {CANOPY_INTERNAL, text("plan kernel: ", cudaGetErrorString(status))};

@@ -1,12 +1,12 @@
 // Launch of the commit kernel.
 #include "cuda/commit.cuh"
-
 #include "message.hpp"
 
 namespace canopy::cuda {
 namespace {
 
-static_assert(sizeof(CommitShared<128>) + StateTile<128, kCommitColumns>::kStageBytes <= 48 * 1024);  // without asking for more
+static_assert(sizeof(CommitShared<128>) + StateTile<128, kCommitColumns>::kStageBytes <=
+              48 * 1024);  // without asking for more
 
 template <int K, int Method>
 Error launch(const CommitParams& params, const DevicePlan* plan, cudaStream_t stream) {
@@ -27,9 +27,12 @@ Error launch(const CommitParams& params, const DevicePlan* plan, cudaStream_t st
 template <int K>
 Error launch_method(const CommitParams& params, const DevicePlan* plan, cudaStream_t stream) {
   switch (params.method) {
-    case CANOPY_COMMIT_RESOLVE: return launch<K, CANOPY_COMMIT_RESOLVE>(params, plan, stream);
-    case CANOPY_COMMIT_STASH: return launch<K, CANOPY_COMMIT_STASH>(params, plan, stream);
-    default: return launch<K, CANOPY_COMMIT_REPLAY>(params, plan, stream);
+    case CANOPY_COMMIT_RESOLVE:
+      return launch<K, CANOPY_COMMIT_RESOLVE>(params, plan, stream);
+    case CANOPY_COMMIT_STASH:
+      return launch<K, CANOPY_COMMIT_STASH>(params, plan, stream);
+    default:
+      return launch<K, CANOPY_COMMIT_REPLAY>(params, plan, stream);
   }
 }
 
@@ -37,7 +40,8 @@ Error launch_method(const CommitParams& params, const DevicePlan* plan, cudaStre
 
 std::string commit_refuses(const CommitParams& params) {
   const Problem& p = params.problem;
-  if (p.dim_k != 64 && p.dim_k != 128) return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
+  if (p.dim_k != 64 && p.dim_k != 128)
+    return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
   if (p.dim_v % kTileColumns != 0)
     return text("dim_v = ", p.dim_v, ": expected a multiple of ", kTileColumns, " on the GPU; pad values with zeros");
   if (p.batch > 65535 || params.layers > 65535)
@@ -48,7 +52,8 @@ std::string commit_refuses(const CommitParams& params) {
 std::size_t commit_workspace(const CommitParams&) { return 0; }
 
 Error launch_commit(const CommitParams& params, const DevicePlan* plan, void*, cudaStream_t stream) {
-  return params.problem.dim_k == 64 ? launch_method<64>(params, plan, stream) : launch_method<128>(params, plan, stream);
+  return params.problem.dim_k == 64 ? launch_method<64>(params, plan, stream)
+                                    : launch_method<128>(params, plan, stream);
 }
 
 }  // namespace canopy::cuda

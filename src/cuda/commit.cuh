@@ -1,12 +1,14 @@
 // Commit: the state of the accepted node (E8) into the pool, all layers in one launch.
 //
-// Purpose    state[dst_slot] = S of node `leaf`, and state[track_slot] = S of node `track_leaf`, from state[slot_index].
-// Precision  fp32 throughout.
-// Methods    resolve: u on the path by solving its chain system again; stash: u from verification's memory; replay: E1 along
+// Purpose    state[dst_slot] = S of node `leaf`, and state[track_slot] = S of node `track_leaf`, from
+// state[slot_index]. Precision  fp32 throughout. Methods    resolve: u on the path by solving its chain system again;
+// stash: u from verification's memory; replay: E1 along
 //            the path in order, the same bits whatever tree the path was part of.
-// Grid       (HV x parts, B, L): a CTA is a head's state, or a part of it where there are few; 32 columns at a time, the next
+// Grid       (HV x parts, B, L): a CTA is a head's state, or a part of it where there are few; 32 columns at a time,
+// the next
 //            ones on their way meanwhile. Memory bound: each state is read and written once.
-// Flow       1. state tile on its way; 2. the path from the plan's parents; 3. eight nodes at a time: keys, values and gates
+// Flow       1. state tile on its way; 2. the path from the plan's parents; 3. eight nodes at a time: keys, values and
+// gates
 //            into shared memory, k.k of all pairs, then u by forward substitution (E6 on a chain) and one
 //            update of the tile (E8). The state after eight nodes is the S0 of the next eight.
 // Skipped    rows with a flag, padding rows and leaves outside the live nodes: nothing is read or written.
@@ -37,7 +39,8 @@ __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {
   return leaf && leaf[b] >= 0 && leaf[b] < count;
 }
 
-// Root path of a node into sm.path, and its length: a rank is on it if the node is in its subtree, and stands at its depth.
+// Root path of a node into sm.path, and its length: a rank is on it if the node is in its subtree, and stands at its
+// depth.
 template <int K>
 __device__ int find_path(const DevicePlan& plan, int count, int node, CommitShared<K>& sm) {
   const int rank = plan.rank[node];
@@ -68,7 +71,8 @@ __device__ void load_path(const CommitParams& params, int wide, int layer, int b
     const int node = sm.path[first + i];
     Four key{};
     Gate gate{};
-    if (lane * 4 < K) key = load_four(p.k.dtype, p.k.data, row_offset(p.k, layer, b, node, h) + lane * 4, wide & kWideK);
+    if (lane * 4 < K)
+      key = load_four(p.k.dtype, p.k.data, row_offset(p.k, layer, b, node, h) + lane * 4, wide & kWideK);
     if (lane == 0) gate = path_gate<Method>(params, layer, b, hv, sm.path, first + i);
     float4 k = to_float4(p.k.dtype, key);
     if (p.l2norm) {
@@ -117,7 +121,8 @@ __device__ void pair_up(bool solve, int nodes, CommitShared<K>& sm) {
       float sum = 0;
       if (i < nodes && j < i) {
         for (int k = lane * 4; k < K; k += 32) {
-          const float4 x = *reinterpret_cast<const float4*>(&sm.key[i][k]), y = *reinterpret_cast<const float4*>(&sm.key[j][k]);
+          const float4 x = *reinterpret_cast<const float4*>(&sm.key[i][k]),
+                       y = *reinterpret_cast<const float4*>(&sm.key[j][k]);
           sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
         }
       }
@@ -222,7 +227,8 @@ __global__ void __launch_bounds__(256 / kCommitColumns, 3)
   const bool tracked = accepted && live_leaf(params.track_leaf, b, count);
   const std::int64_t target = params.dst_slot ? device_slot(p, params.dst_slot, b) : source;
   const std::int64_t track = tracked ? device_slot(p, params.track_slot, b) : -1;
-  if (accepted && (target >= p.slots || track >= p.slots || (track >= 0 && track == target))) status |= CANOPY_ROW_BAD_SLOT;
+  if (accepted && (target >= p.slots || track >= p.slots || (track >= 0 && track == target)))
+    status |= CANOPY_ROW_BAD_SLOT;
   if (params.row_status && blockIdx.x == 0 && layer == 0 && threadIdx.x == 0) params.row_status[b] = status;
   if (!accepted || status) return;
 
@@ -251,8 +257,10 @@ __global__ void __launch_bounds__(256 / kCommitColumns, 3)
           prepared = first;
         }
         load_values<K, Method>(params, wide, layer, b, hv, column0, first, nodes, sm);
-        if constexpr (Method == CANOPY_COMMIT_REPLAY) replay<K, R>(nodes, sm, tile);
-        else advance<K, R, Method>(nodes, sm, tile);
+        if constexpr (Method == CANOPY_COMMIT_REPLAY)
+          replay<K, R>(nodes, sm, tile);
+        else
+          advance<K, R, Method>(nodes, sm, tile);
         __syncthreads();
       }
       store_tile<K, R>(p, onto, column0, wide & kWideState, stage, tile);

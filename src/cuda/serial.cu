@@ -1,8 +1,7 @@
 // Launches of the serial kernels.
-#include "cuda/serial.cuh"
-
 #include <algorithm>
 
+#include "cuda/serial.cuh"
 #include "message.hpp"
 
 namespace canopy::cuda {
@@ -26,7 +25,8 @@ Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace
   const Problem& p = params.problem;
   const std::size_t bytes = shared_bytes<K, R>(p, Snapshot);
   const auto kernel = serial_kernel<K, R, Snapshot>;
-  if (bytes > 48 * 1024) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (bytes > 48 * 1024)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   const int wide = wide_tensors(p) | (is_wide(params.o) ? kWideO : 0) | (is_wide(params.stash_u) ? kWideU : 0);
   const dim3 grid(tiles_of(p), p.heads_v, p.batch);
   kernel<<<grid, StateTile<K, R>::kThreads, bytes, stream>>>(params, plan, static_cast<float4*>(workspace), wide,
@@ -36,9 +36,9 @@ Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace
   return {};
 }
 
-// Every warp takes a node's whole key and query from shared memory, whatever it does with them. Two columns a thread halve
-// that, at half the threads: better once there are a few CTAs for each multiprocessor, unless the stack of a larger tree
-// leaves room for few of them. The same sums in the same order either way.
+// Every warp takes a node's whole key and query from shared memory, whatever it does with them. Two columns a thread
+// halve that, at half the threads: better once there are a few CTAs for each multiprocessor, unless the stack of a
+// larger tree leaves room for few of them. The same sums in the same order either way.
 template <bool Snapshot>
 Error launch_any(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   const Problem& p = params.problem;
@@ -61,8 +61,10 @@ std::size_t tiles_in_memory(const Problem& p, int each) {
 std::string serial_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (params.precision != CANOPY_PRECISION_DEFAULT && params.precision != CANOPY_PRECISION_FP32)
-    return text("precision = ", params.precision, ": expected 0 (default) or 1 (fp32), all that the serial kernels compute in");
-  if (p.dim_k != 64 && p.dim_k != 128) return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
+    return text("precision = ", params.precision,
+                ": expected 0 (default) or 1 (fp32), all that the serial kernels compute in");
+  if (p.dim_k != 64 && p.dim_k != 128)
+    return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
   if (p.dim_v % kTileColumns != 0)
     return text("dim_v = ", p.dim_v, ": expected a multiple of ", kTileColumns, " on the GPU; pad values with zeros");
   if (p.batch > 65535 || p.heads_v > 65535)

@@ -1,10 +1,10 @@
 // Serial verification: E1 node by node, the opponents of the fused kernel.
 //
-// Purpose    o [B,T,HV,V] (and U, l) of every node. One launch; a CTA is a sequence, a value head and 32 of its columns.
-// Precision  fp32 throughout.
-// Forms      resident: the state stays in registers from a node to its child; where a node has several children that
-//            have children themselves, its state waits on a stack. snapshot: every node's state is written to memory and
-//            its parent's read back, as the published serial kernels do.
+// Purpose    o [B,T,HV,V] (and U, l) of every node. One launch; a CTA is a sequence, a value head and 32 of its
+// columns. Precision  fp32 throughout. Forms      resident: the state stays in registers from a node to its child;
+// where a node has several children that
+//            have children themselves, its state waits on a stack. snapshot: every node's state is written to memory
+//            and its parent's read back, as the published serial kernels do.
 // Order      resident walks depth-first with the child of the largest subtree last. A state waits only while a smaller
 //            child's subtree is walked, so the stack holds at most log2(T) - 1 states, whatever the tree. A leaf needs
 //            no state of its own. snapshot walks in the plan's order.
@@ -21,9 +21,9 @@
 
 namespace canopy::cuda {
 
-inline constexpr int kChunk = 8;              // nodes a step of the ring; trees of up to two chunks lie in it whole
-inline constexpr int kSharedLevels = 4;       // states of the stack in shared memory, the others in the workspace
-inline constexpr int kStackLevels = 6;        // of a tree of 256: 127, 63, 31, 15, 7, 3 nodes below the smaller child
+inline constexpr int kChunk = 8;         // nodes a step of the ring; trees of up to two chunks lie in it whole
+inline constexpr int kSharedLevels = 4;  // states of the stack in shared memory, the others in the workspace
+inline constexpr int kStackLevels = 6;   // of a tree of 256: 127, 63, 31, 15, 7, 3 nodes below the smaller child
 
 // Levels of the stack that trees of T nodes can need: a smaller child has at most half of what its parent has below.
 inline int stack_levels(int nodes) {
@@ -64,8 +64,8 @@ struct alignas(16) SerialShared {
   __device__ SerialShared() = delete;  // shared memory, used as it is
 };
 
-// A thread's ranks of the plan, on their way from memory before anything else of it is known; what lies past the count is
-// not used.
+// A thread's ranks of the plan, on their way from memory before anything else of it is known; what lies past the count
+// is not used.
 template <int K, int R>
 struct PlanRanks {
   static constexpr int kThreads = StateTile<K, R>::kThreads, kEach = kNodes / kThreads;
@@ -107,8 +107,10 @@ __device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bo
     shift[e] = parent[e] < 0 ? 0 : r - parent[e];
     if (reorder && parent[e] >= 0) {
       const int key = sm.scratch.heavy[parent[e]], heavy = key & 255, below = sm.scratch.below[parent[e]];
-      if (r == heavy) shift[e] = below + 1 - size[e];
-      else if (r > heavy) shift[e] -= key >> 8;
+      if (r == heavy)
+        shift[e] = below + 1 - size[e];
+      else if (r > heavy)
+        shift[e] -= key >> 8;
       moved |= shift[e] != r - parent[e];
     }
   }
@@ -145,7 +147,8 @@ __device__ void plan_walk(const PlanRanks<K, R>& ranks, int depth, int count, bo
     if (r >= count) continue;
     const bool last = parent[e] < 0 || (reorder ? (sm.scratch.heavy[parent[e]] & 255) == r
                                                 : r + size[e] == parent[e] + sm.scratch.below[parent[e]] + 1);
-    sm.walk[place[e]].bits = static_cast<std::uint32_t>(ranks.node[e] | (up_place[e] + 1) << 8 | (size[e] == 1) << 17 | last << 18);
+    sm.walk[place[e]].bits =
+        static_cast<std::uint32_t>(ranks.node[e] | (up_place[e] + 1) << 8 | (size[e] == 1) << 17 | last << 18);
   }
   __syncthreads();
 }
@@ -186,8 +189,7 @@ __device__ void deposit_node(const Problem& p, const NodeInputs& in, int row, Se
     *reinterpret_cast<float4*>(&rows.key[row][lane * 4]) = k;
     *reinterpret_cast<float4*>(&rows.query[row][lane * 4]) = q;
   }
-  if (lane < kTileColumns / 4)
-    *reinterpret_cast<float4*>(&rows.value[row][lane * 4]) = to_float4(p.v.dtype, in.value);
+  if (lane < kTileColumns / 4) *reinterpret_cast<float4*>(&rows.value[row][lane * 4]) = to_float4(p.v.dtype, in.value);
   if (lane == 0) {
     rows.alpha[row] = expf(in.gate.log_gate);
     rows.beta[row] = in.gate.beta;
@@ -202,8 +204,10 @@ __device__ inline void poison_row(const VerifyParams& params, int b, int hv, int
   for (int i = threadIdx.x; i < count * kTileColumns; i += blockDim.x) {
     const int t = i / kTileColumns, column = column0 + i % kTileColumns;
     const std::int64_t at = row_offset(params.o, 0, b, t, hv) + column;
-    if (params.o.dtype == CANOPY_F32) static_cast<float*>(params.o.data)[at] = nan;
-    else static_cast<unsigned short*>(params.o.data)[at] = narrow(params.o.dtype, nan);
+    if (params.o.dtype == CANOPY_F32)
+      static_cast<float*>(params.o.data)[at] = nan;
+    else
+      static_cast<unsigned short*>(params.o.data)[at] = narrow(params.o.dtype, nan);
     if (params.stash_u.data)
       static_cast<float*>(params.stash_u.data)[row_offset(params.stash_u, 0, b, t, hv) + column] = nan;
     if (params.stash_l.data && column == 0)
@@ -295,8 +299,10 @@ __device__ inline void serial_step(StateTile<K, R>& tile, SerialRows<K>& rows, i
     }
     if (!leaf) decay_and_add(tile, r, alpha, x.key, u);
   }
-  if (kEarly) x = coming;
-  else if (next >= 0) read_key_query<K, R>(rows, next, x);
+  if (kEarly)
+    x = coming;
+  else if (next >= 0)
+    read_key_query<K, R>(rows, next, x);
 }
 
 // grid (V / 32, HV, B). `memory`: snapshots [B,HV,V/32,T] tiles, or the deeper levels of the stacks
@@ -326,7 +332,8 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)
   }
   Tile tile;
   const bool in_pool = slot >= 0 && slot < p.slots;
-  if (in_pool) load_tile<K, R>(p, state_offset(p, 0, slot, hv), column0, wide & kWideState, reinterpret_cast<float*>(stack), tile);
+  if (in_pool)
+    load_tile<K, R>(p, state_offset(p, 0, slot, hv), column0, wide & kWideState, reinterpret_cast<float*>(stack), tile);
   const int count = header.y, status = header.x | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
   if (params.row_status && blockIdx.x == 0 && hv == 0 && threadIdx.x == 0) params.row_status[b] = slot < 0 ? 0 : status;
   if (!in_pool || status || count == 0) {
@@ -348,9 +355,11 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)
 
   const std::int64_t cta = (std::int64_t{b} * p.heads_v + hv) * gridDim.x + blockIdx.x;
   float4* const own = memory + cta * (Snapshot ? p.nodes : max(levels - kSharedLevels, 0)) * kTileFours;
-  const auto level = [&](int i) { return i < kSharedLevels ? stack + i * kTileFours : own + (i - kSharedLevels) * kTileFours; };
-  int current = -1, top = 0;       // position whose state is in the registers; states on the stack
-  std::uint64_t kept = 0;          // their positions, a byte each, the top one lowest
+  const auto level = [&](int i) {
+    return i < kSharedLevels ? stack + i * kTileFours : own + (i - kSharedLevels) * kTileFours;
+  };
+  int current = -1, top = 0;  // position whose state is in the registers; states on the stack
+  std::uint64_t kept = 0;     // their positions, a byte each, the top one lowest
   const int step = whole ? 2 * kChunk : kChunk;
   for (int first = 0; first < count; first += step) {
     const int nodes = min(step, count - first), next = first + step;
@@ -376,8 +385,10 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)
         const bool waiting = top > 0 && static_cast<int>(kept & 255) == parent;  // never for the root: position 0 keeps
         if (current != parent) recall(tile, level(top - 1));                     // nothing before it has walked
         if (parent >= 0) {
-          if (last && waiting) kept >>= 8, --top;
-          else if (!last && !leaf && !waiting) keep(tile, level(top)), kept = kept << 8 | parent, ++top;
+          if (last && waiting)
+            kept >>= 8, --top;
+          else if (!last && !leaf && !waiting)
+            keep(tile, level(top)), kept = kept << 8 | parent, ++top;
         }
         serial_step(tile, sm.rows, row, row_after, leaf, x);
         current = leaf ? parent : i;
@@ -392,7 +403,8 @@ __global__ void __launch_bounds__(StateTile<K, R>::kThreads, 2 * R)
       if (i < kChunk && next + i < count) deposit_node<K>(p, ahead[e], (next + i) % (2 * kChunk), sm.rows);
     }
     for (int i = warp + 2 * kWarps; i < kChunk && next + i < count; i += kWarps)
-      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk[next + i].node(), hv, column0), (next + i) % (2 * kChunk), sm.rows);
+      deposit_node<K>(p, fetch_node<K>(p, wide, b, sm.walk[next + i].node(), hv, column0), (next + i) % (2 * kChunk),
+                      sm.rows);
     __syncthreads();
   }
 }

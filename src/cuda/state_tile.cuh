@@ -1,5 +1,5 @@
-// A tile of a head's state in registers: all K rows of 32 value columns. Eight lanes share a column, so sums over k take
-// three shuffles; a thread holds R columns x K/8 keys. Both layouts and all types of the pool.
+// A tile of a head's state in registers: all K rows of 32 value columns. Eight lanes share a column, so sums over k
+// take three shuffles; a thread holds R columns x K/8 keys. Both layouts and all types of the pool.
 #pragma once
 
 #include "cuda/access.cuh"
@@ -40,7 +40,8 @@ __device__ void load_tile(const Problem& p, std::int64_t head, int column0, bool
     for (int r = 0; r < R; ++r)
 #pragma unroll
       for (int m = 0; m < Tile::kFours; ++m)
-        raw[r][m] = load_four(p.state.dtype, p.state.data, head + (column0 + Tile::column(r)) * row + Tile::key(m), wide);
+        raw[r][m] =
+            load_four(p.state.dtype, p.state.data, head + (column0 + Tile::column(r)) * row + Tile::key(m), wide);
 #pragma unroll
     for (int r = 0; r < R; ++r)
 #pragma unroll

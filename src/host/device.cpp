@@ -69,8 +69,9 @@ Error device_synchronize() {
 namespace {
 
 Error no_cuda() {
-  return Error::unsupported("device = 1 (cuda): this build has no CUDA kernels; install nvcc 12.8 or newer and the "
-                            "CUTLASS headers and configure again, or use the CPU");
+  return Error::unsupported(
+      "device = 1 (cuda): this build has no CUDA kernels; install nvcc 12.8 or newer and the "
+      "CUTLASS headers and configure again, or use the CPU");
 }
 
 struct Stopwatch {
@@ -169,7 +170,8 @@ Result<VerifyRun> VerifyOnDevice::results() const {
   HostTensor* tensors[] = {&run.o, &run.u, &run.l};
   for (int i = 0; i < 3; ++i) {
     if (!outputs_[i].data()) continue;
-    if (Error error = outputs_[i].download(tensors[i]->bytes.data(), tensors[i]->bytes.size()); !error.ok()) return error;
+    if (Error error = outputs_[i].download(tensors[i]->bytes.data(), tensors[i]->bytes.size()); !error.ok())
+      return error;
   }
   run.row_status.resize(static_cast<std::size_t>(params_.problem.batch));
   if (Error error = status_.download(run.row_status.data(), run.row_status.size() * 4); !error.ok()) return error;

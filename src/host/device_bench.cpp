@@ -118,7 +118,9 @@ Error device_floor(const VerifyParams& params, void* stream) {
 #else
 
 DeviceInfo device_info() { return {}; }
-Error time_in_graphs(std::vector<TimedLaunch>&, int, int, int, int, double) { return Error::unsupported(device_missing()); }
+Error time_in_graphs(std::vector<TimedLaunch>&, int, int, int, int, double) {
+  return Error::unsupported(device_missing());
+}
 Error device_copy(void*, const void*, std::size_t, void*) { return Error::unsupported(device_missing()); }
 Error device_floor(const VerifyParams&, void*) { return Error::unsupported(device_missing()); }
 

@@ -1,5 +1,5 @@
-// Commits against E1 along the path in fp64: methods, types, layouts, several layers in one launch, destinations, second
-// slots, rows that are skipped and whose slots keep their bits.
+// Commits against E1 along the path in fp64: methods, types, layouts, several layers in one launch, destinations,
+// second slots, rows that are skipped and whose slots keep their bits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,11 +18,13 @@ struct CommitSpec {
   bool moved = false, tracked = false, gates = true;  // dst_slot; track_leaf; whether stash gets gates beside l
 };
 
-// What every slot of every layer should hold afterwards: the new state of [K,V], or nothing where it must keep its bits.
+// What every slot of every layer should hold afterwards: the new state of [K,V], or nothing where it must keep its
+// bits.
 using Expected = std::vector<std::vector<std::vector<double>>>;  // [layer][slot * HV + hv]
 
 // All layers' tensor of one name, one behind the other, on the device.
-void join(std::vector<HostProblem>& layers, const std::string& name, canopy_tensor& view, std::vector<DeviceMemory>& held) {
+void join(std::vector<HostProblem>& layers, const std::string& name, canopy_tensor& view,
+          std::vector<DeviceMemory>& held) {
   if (!layers[0].has(name)) return;
   std::vector<std::byte> bytes;
   for (HostProblem& layer : layers) {
@@ -56,7 +58,8 @@ std::string check_state(const Problem& p, const std::vector<HostProblem>& layers
         }
       const double relative = difference == 0 ? 0 : std::sqrt(difference / squares);
       worst = std::max(worst, relative / (1e-5 + rounding));
-      if (!(relative <= 1e-5 + rounding)) return text("layer ", layer, ", slot ", head / p.heads_v, ": relative ", relative);
+      if (!(relative <= 1e-5 + rounding))
+        return text("layer ", layer, ", slot ", head / p.heads_v, ": relative ", relative);
     }
   return {};
 }
@@ -105,7 +108,11 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
   std::vector<HostTensor> u, l;
   for (int layer = 0; layer < spec.layers; ++layer) {
     const Problem p = *layers[layer].problem();
-    const Truth truth = solve([&] { Problem q = p; if (!q.q.data) q.q = q.k; return q; }());
+    const Truth truth = solve([&] {
+      Problem q = p;
+      if (!q.q.data) q.q = q.k;
+      return q;
+    }());
     u.push_back(HostTensor::make(CANOPY_F32, {B, p.nodes, p.heads_v, p.dim_v}));
     l.push_back(HostTensor::make(CANOPY_F32, {B, p.nodes, p.heads_v}));
     for (std::size_t i = 0; i < truth.u.size(); ++i) u.back().set(i, static_cast<float>(truth.u[i]));
@@ -132,7 +139,8 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
       params.method = method, params.layers = spec.layers;
       if (!implementation.refuses(params).empty()) continue;
       Problem& p = params.problem;
-      join(layers, "k", p.k, held), join(layers, "v", p.v, held), join(layers, "g", p.g, held), join(layers, "beta", p.beta, held);
+      join(layers, "k", p.k, held), join(layers, "v", p.v, held), join(layers, "g", p.g, held),
+          join(layers, "beta", p.beta, held);
       join(layers, "a", p.a, held), join(layers, "b", p.b, held), join(layers, "A_log", p.a_log, held);
       join(layers, "dt_bias", p.dt_bias, held), join(layers, "state", p.state, held);
       const std::size_t pool_at = held.size() - 1;
@@ -146,7 +154,8 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
       }
       params.leaf = on_device(leaf.data(), B, held);
       if (spec.moved) params.dst_slot = on_device(dst.data(), B, held);
-      if (spec.tracked) params.track_leaf = on_device(track_leaf.data(), B, held), params.track_slot = on_device(track.data(), B, held);
+      if (spec.tracked)
+        params.track_leaf = on_device(track_leaf.data(), B, held), params.track_slot = on_device(track.data(), B, held);
       DeviceMemory status(B * 4);
       params.row_status = static_cast<std::int32_t*>(status.data());
       const auto bytes = canopy::commit_workspace(params, implementation.name);

@@ -1,5 +1,5 @@
-// A whole round (plan, verification, commit) captured once as a CUDA graph and replayed with other trees, slots, counts,
-// leaves and activations in the same memory: each replay gives the bits of a round of direct calls.
+// A whole round (plan, verification, commit) captured once as a CUDA graph and replayed with other trees, slots,
+// counts, leaves and activations in the same memory: each replay gives the bits of a round of direct calls.
 #include <cuda_runtime_api.h>
 
 #include "gpu/harness.hpp"
@@ -65,7 +65,8 @@ class Machine {
     Problem bare = verify_.problem;
     bare.trees.plan = nullptr;
     if (Error error = make_plans(bare, plan_.data(), plan_.bytes(), stream); !error.ok()) return error;
-    if (Error error = contender_.implementation->run(verify_, verify_workspace_.data(), stream); !error.ok()) return error;
+    if (Error error = contender_.implementation->run(verify_, verify_workspace_.data(), stream); !error.ok())
+      return error;
     return commit_.run(params_, commit_workspace_.data(), stream);
   }
   Results results() {
@@ -89,7 +90,8 @@ class Machine {
   CommitParams params_{};
 };
 
-std::string replay(const Contender& contender, const CommitImplementation& commit, canopy_commit_method method, int nodes) {
+std::string replay(const Contender& contender, const CommitImplementation& commit, canopy_commit_method method,
+                   int nodes) {
   std::vector<Round> rounds;
   for (int step = 0; step < 5; ++step) rounds.push_back(make_round(nodes, step));
   Machine machine(contender, commit, rounds[0], method);
@@ -117,14 +119,16 @@ std::string replay(const Contender& contender, const CommitImplementation& commi
     cudaGraphLaunch(exec, stream);
     cudaStreamSynchronize(stream);
     const Results replayed = machine.results();
-    if (wrong.empty() && direct != replayed) wrong = text("step ", step, ": a replay with changed inputs gives other bits");
+    if (wrong.empty() && direct != replayed)
+      wrong = text("step ", step, ": a replay with changed inputs gives other bits");
     // The direct call itself against the oracle: not both wrong in the same way.
     const Problem view = *rounds[step].host.problem();
     const Truth truth = solve(view);
     HostTensor o = HostTensor::make(CANOPY_F32, {view.batch, view.nodes, view.heads_v, view.dim_v});
     o.bytes = direct.o;
     const Closeness c = compare(view, truth.o, o);
-    if (wrong.empty() && (!c.finite || c.relative > contender.relative)) wrong = text("step ", step, ": relative ", c.relative);
+    if (wrong.empty() && (!c.finite || c.relative > contender.relative))
+      wrong = text("step ", step, ": relative ", c.relative);
   }
   if (exec) cudaGraphExecDestroy(exec);
   if (graph) cudaGraphDestroy(graph);

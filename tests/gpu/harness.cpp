@@ -177,8 +177,9 @@ std::string judge(const Contender& contender, const Problem& p, const Truth& tru
 
 bool same_row(const HostTensor& x, int bx, const HostTensor& y, int by, int t) {
   const std::int64_t each = row_bytes(x);
-  return row_bytes(y) == each && std::memcmp(&x.bytes[(bx * x.shape[1] + t) * each], &y.bytes[(by * y.shape[1] + t) * each],
-                                             static_cast<std::size_t>(each)) == 0;
+  return row_bytes(y) == each &&
+         std::memcmp(&x.bytes[(bx * x.shape[1] + t) * each], &y.bytes[(by * y.shape[1] + t) * each],
+                     static_cast<std::size_t>(each)) == 0;
 }
 bool untouched_row(const HostTensor& x, int b, int t) {
   const std::int64_t each = row_bytes(x);

@@ -1,5 +1,5 @@
-// Tests on a CUDA device, without a test framework: one executable that needs nothing but the driver. A case is a problem
-// and the oracle's answer; a contender is a CUDA entry of the registry in one precision; the report is a table.
+// Tests on a CUDA device, without a test framework: one executable that needs nothing but the driver. A case is a
+// problem and the oracle's answer; a contender is a CUDA entry of the registry in one precision; the report is a table.
 #pragma once
 
 #include <functional>
@@ -58,8 +58,8 @@ struct Closeness {
 };
 // Live rows of [B,T,...] values against the oracle.
 Closeness compare(const Problem& problem, const std::vector<double>& reference, const HostTensor& values);
-// "" if o, U and l are within the contender's tolerances and all else is untouched, else what is wrong. Adds to `worst` the
-// relative error over its tolerance.
+// "" if o, U and l are within the contender's tolerances and all else is untouched, else what is wrong. Adds to `worst`
+// the relative error over its tolerance.
 std::string judge(const Contender& contender, const Problem& problem, const Truth& truth, const Outputs& out,
                   double& worst);
 

@@ -1,5 +1,5 @@
-// What must not change a bit: a poisoned branch outside its subtree, the batch a row is in, slots and rows that belong to
-// nobody. And malformed rows: flagged, NaN or untouched, never a hang.
+// What must not change a bit: a poisoned branch outside its subtree, the batch a row is in, slots and rows that belong
+// to nobody. And malformed rows: flagged, NaN or untouched, never a hang.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,9 +20,10 @@ bool same(const Outputs& x, int bx, const Outputs& y, int by, int t) {
 
 void poison_branches(Report& report, bool light) {
   std::vector<std::tuple<const char*, int, int>> cases = {
-      {"best-first", 128, 1}, {"best-first", 128, 5}, {"best-first", 128, 60}, {"best-first", 16, 3}, {"random", 200, 30},
-      {"random", 200, 120},   {"chain", 65, 40},      {"chain", 256, 16},      {"chain", 256, 200},   {"star", 33, 9},
-      {"spine", 64, 20},      {"balanced", 85, 2},    {"caterpillar", 100, 30}, {"chain", 7, 3}};
+      {"best-first", 128, 1},   {"best-first", 128, 5}, {"best-first", 128, 60}, {"best-first", 16, 3},
+      {"random", 200, 30},      {"random", 200, 120},   {"chain", 65, 40},       {"chain", 256, 16},
+      {"chain", 256, 200},      {"star", 33, 9},        {"spine", 64, 20},       {"balanced", 85, 2},
+      {"caterpillar", 100, 30}, {"chain", 7, 3}};
   if (light) cases = {{"best-first", 20, 3}};
   for (const auto& [family, nodes, node] : cases)
     for (const float poison : {kNan, kInf, -kInf, 1e30f}) {
@@ -39,10 +40,12 @@ void poison_branches(Report& report, bool light) {
         std::string wrong = expected.error.ok() ? got.error.message : expected.error.message;
         int touched = 0, first = -1;
         for (int i = 0; wrong.empty() && i < nodes; ++i)
-          if (i != node && !contains(tree.ancestors(i), node) && !same(expected, 0, got, 0, i) && touched++ == 0) first = i;
+          if (i != node && !contains(tree.ancestors(i), node) && !same(expected, 0, got, 0, i) && touched++ == 0)
+            first = i;
         if (touched > 0) wrong = text(touched, " nodes outside the branch changed, the first is ", first);
-        report.add("poisoned branch", contender.name,
-                   wrong.empty() ? "" : text(family, " T=", nodes, ", ", double(poison), " at node ", node, ": ", wrong));
+        report.add(
+            "poisoned branch", contender.name,
+            wrong.empty() ? "" : text(family, " T=", nodes, ", ", double(poison), " at node ", node, ": ", wrong));
       }
     }
 }
@@ -55,7 +58,8 @@ HostProblem alone(const HostProblem& batch, int b) {
     if (name == "state" || name == "A_log" || name == "dt_bias") continue;
     const std::size_t each = tensor.bytes.size() / B;
     tensor.shape[0] = 1;
-    tensor.bytes.assign(batch.tensors.at(name).bytes.begin() + b * each, batch.tensors.at(name).bytes.begin() + (b + 1) * each);
+    tensor.bytes.assign(batch.tensors.at(name).bytes.begin() + b * each,
+                        batch.tensors.at(name).bytes.begin() + (b + 1) * each);
   }
   return one;
 }
@@ -71,7 +75,7 @@ void batches(Report& report, bool light) {
       for (const Contender& contender : contenders()) {
         const Outputs together = run(contender, problem);
         std::string wrong = together.error.message;
-        for (int b = 0; wrong.empty() && b < batch; b += batch > 3 ? 5 : 1) {
+        for (int b = 0; wrong.empty() && b<batch; b += batch> 3 ? 5 : 1) {
           HostProblem one = alone(problem, b);
           const Outputs single = run(contender, one);
           wrong = single.error.message;
@@ -122,10 +126,10 @@ void malformed(Report& report) {
     HostProblem problem = make(spec);
     HostProblem clean = problem;
     std::int32_t* const parents = problem.tensors.at("parents").i32();
-    parents[1 * nodes + 3] = 3;           // its own parent
-    parents[2 * nodes + 4] = 1 << 30;     // out of range
-    parents[3 * nodes + 5] = -1;          // a second root
-    parents[4 * nodes + 2] = 5;           // after its child
+    parents[1 * nodes + 3] = 3;        // its own parent
+    parents[2 * nodes + 4] = 1 << 30;  // out of range
+    parents[3 * nodes + 5] = -1;       // a second root
+    parents[4 * nodes + 2] = 5;        // after its child
     HostTensor count = HostTensor::make(CANOPY_I32, {8}), slots = count;
     for (int b = 0; b < 8; ++b) count.i32()[b] = nodes, slots.i32()[b] = b;
     count.i32()[5] = -2, count.i32()[6] = nodes + 1, slots.i32()[7] = 8;
@@ -138,14 +142,16 @@ void malformed(Report& report) {
       const Outputs out = run(contender, problem, options), good = run(contender, clean);
       std::string wrong = out.error.message;
       for (int b = 0; wrong.empty() && b < 8; ++b) {
-        if (out.status[b] != expected[b]) wrong = text("row_status[", b, "] = ", out.status[b], ", expected ", expected[b]);
+        if (out.status[b] != expected[b])
+          wrong = text("row_status[", b, "] = ", out.status[b], ", expected ", expected[b]);
         for (int t = 0; wrong.empty() && t < nodes; ++t) {
           const std::int64_t width = out.o.elements() / (8 * nodes), first = (b * nodes + t) * width;
           if (expected[b] == 0 && !same(out, b, good, b, t)) wrong = text("the healthy row ", b, " changed");
           if (expected[b] > 1 && (!untouched_row(out.o, b, t) || !untouched_row(out.u, b, t)))
             wrong = text("the skipped row ", b, " was written");
           for (std::int64_t i = first; expected[b] == 1 && i < first + width; ++i)
-            if (!std::isnan(out.o.get(i)) || untouched_row(out.o, b, t)) wrong = text("row ", b, ", node ", t, " is not NaN");
+            if (!std::isnan(out.o.get(i)) || untouched_row(out.o, b, t))
+              wrong = text("row ", b, ", node ", t, " is not NaN");
         }
       }
       report.add("malformed", contender.name, wrong);
@@ -153,8 +159,10 @@ void malformed(Report& report) {
   }
   // Links that run in circles, leave the row, or reach a node twice.
   HostProblem problem = make(base("chain", 5));
-  const std::int32_t children[][5] = {{1, 2, 3, 4, 1}, {1, 2, 3, 99, -1}, {1, 2, 1, 4, -1}, {2, 3, 4, -1, -1}, {1, 1, 1, 1, 1}};
-  const std::int32_t siblings[][5] = {{-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, 1, -1, -7}, {0, 0, 0, 0, 0}};
+  const std::int32_t children[][5] = {
+      {1, 2, 3, 4, 1}, {1, 2, 3, 99, -1}, {1, 2, 1, 4, -1}, {2, 3, 4, -1, -1}, {1, 1, 1, 1, 1}};
+  const std::int32_t siblings[][5] = {
+      {-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}, {-1, -1, 1, -1, -7}, {0, 0, 0, 0, 0}};
   for (int i = 0; i < 5; ++i) {
     const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
       params.problem.trees.parents = nullptr;
@@ -165,8 +173,9 @@ void malformed(Report& report) {
       const Outputs out = run(contender, problem, options);
       report.add("malformed", contender.name,
                  !out.error.ok() ? out.error.message
-                 : out.status[0] == CANOPY_ROW_BAD_TREE && std::isnan(out.o.get(0)) ? ""
-                                                              : text("bad links ", i, ": row_status = ", out.status[0]));
+                 : out.status[0] == CANOPY_ROW_BAD_TREE && std::isnan(out.o.get(0))
+                     ? ""
+                     : text("bad links ", i, ": row_status = ", out.status[0]));
     }
   }
 }

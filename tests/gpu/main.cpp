@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
       known = named = true;
     }
     if (known) continue;
-    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds or --light, got '%s'\n", argv[i]);
+    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds or --light, got '%s'\n",
+                 argv[i]);
     return 2;
   }
   if (const std::string why = canopy::host::device_missing(); !why.empty()) {

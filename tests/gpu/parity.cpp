@@ -25,9 +25,9 @@ void check_all(Report& report, const std::string& group, const ProblemSpec& spec
 }
 
 void trees(Report& report, bool light) {
-  const std::vector<int> sizes = light ? std::vector<int>{3, 17}
-                                       : std::vector<int>{1,  2,  3,  4,  5,  8,   15,  16,  17,  31, 32,
-                                                          33, 63, 64, 65, 100, 127, 128, 129, 255, 256};
+  const std::vector<int> sizes =
+      light ? std::vector<int>{3, 17}
+            : std::vector<int>{1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 255, 256};
   for (const char* family : family_names())
     for (const int nodes : sizes) {
       const ProblemSpec spec = base(family, nodes);
@@ -44,8 +44,8 @@ void trees(Report& report, bool light) {
 }
 
 void inputs(Report& report, bool light) {
-  std::vector<std::pair<const char*, int>> shapes = {{"chain", 8},   {"chain", 17},  {"chain", 64},
-                                                     {"chain", 255}, {"chain", 256}, {"best-first", 128},
+  std::vector<std::pair<const char*, int>> shapes = {{"chain", 8},    {"chain", 17},  {"chain", 64},
+                                                     {"chain", 255},  {"chain", 256}, {"best-first", 128},
                                                      {"random", 200}, {"spine", 65}};
   if (light) shapes = {{"chain", 17}};
   for (const auto& [family, nodes] : shapes) {
@@ -73,7 +73,12 @@ void inputs(Report& report, bool light) {
   check_all(report, "gates", extreme, {}, [](HostProblem& problem) {
     HostTensor &a = problem.tensors.at("a"), &b = problem.tensors.at("b"), &a_log = problem.tensors.at("A_log");
     for (std::int64_t i = 0; i < a.elements(); ++i)
-      a.set(i, i % 3 == 0 ? 100.0f : i % 3 == 1 ? -100.0f : a.get(i)), b.set(i, i % 5 == 0 ? 100.0f : i % 5 == 1 ? -100.0f : b.get(i));
+      a.set(i, i % 3 == 0   ? 100.0f
+               : i % 3 == 1 ? -100.0f
+                            : a.get(i)),
+          b.set(i, i % 5 == 0   ? 100.0f
+                   : i % 5 == 1 ? -100.0f
+                                : b.get(i));
     a_log.set(0, 90.0f);
   });
 }
@@ -136,8 +141,8 @@ void forms(Report& report, bool light) {
   std::vector<std::int32_t> child(view.batch * view.nodes), sibling = child;
   std::vector<std::int64_t> slots(view.batch);
   for (int b = 0; b < view.batch; ++b) {
-    links_of({view.trees.parents + b * view.trees.row_stride, static_cast<std::size_t>(view.nodes)}, &child[b * view.nodes],
-             &sibling[b * view.nodes]);
+    links_of({view.trees.parents + b * view.trees.row_stride, static_cast<std::size_t>(view.nodes)},
+             &child[b * view.nodes], &sibling[b * view.nodes]);
     slots[b] = slot_of(view, view.slot_index, b);
   }
   const RunOptions linked{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
@@ -167,10 +172,12 @@ void strides(Report& report, bool light) {
       const HostTensor& tensor = problem.tensors.at(name);
       const std::int64_t B = tensor.shape[0], T = tensor.shape[1], N = tensor.shape[2], W = tensor.shape[3];
       const std::int64_t size = static_cast<std::int64_t>(host::size_of(tensor.dtype));
-      const std::int64_t head = W + (shift ? 3 : 8), node = N * head + (shift ? 5 : 64), row = T * node + (shift ? 1 : 16);
+      const std::int64_t head = W + (shift ? 3 : 8), node = N * head + (shift ? 5 : 64),
+                         row = T * node + (shift ? 1 : 16);
       std::vector<std::byte> bytes((B * row + shift) * size, std::byte{0xff});
       for (std::int64_t i = 0; i < B * T * N; ++i)
-        std::memcpy(&bytes[(shift + i / (T * N) * row + i / N % T * node + i % N * head) * size], &tensor.bytes[i * W * size], W * size);
+        std::memcpy(&bytes[(shift + i / (T * N) * row + i / N % T * node + i % N * head) * size],
+                    &tensor.bytes[i * W * size], W * size);
       view.data = const_cast<std::byte*>(on_device(bytes.data(), bytes.size(), held)) + shift * size;
       view.stride[1] = row, view.stride[2] = node, view.stride[3] = head;
     };

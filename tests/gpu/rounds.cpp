@@ -1,5 +1,5 @@
-// Many rounds of verify and commit: how far state and outputs drift from an fp64 model that takes the same path, and how
-// often the rounding of a precision changes a decision (the argmax of a random projection of o).
+// Many rounds of verify and commit: how far state and outputs drift from an fp64 model that takes the same path, and
+// how often the rounding of a precision changes a decision (the argmax of a random projection of o).
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -44,8 +44,7 @@ struct Model {
       auto head = reference::load_head(p, 0, hv, tree);
       head.state = states[hv];
       const auto out = reference::oracle(head);
-      for (int t = 0; t < p.nodes; ++t)
-        std::copy_n(&out.o[t * p.dim_v], p.dim_v, &o[(t * p.heads_v + hv) * p.dim_v]);
+      for (int t = 0; t < p.nodes; ++t) std::copy_n(&out.o[t * p.dim_v], p.dim_v, &o[(t * p.heads_v + hv) * p.dim_v]);
       states[hv] = reference::commit_replay(head, leaf);
     }
     return o;
@@ -127,7 +126,8 @@ void drift(Report& report, const Contender& contender, canopy_commit_method meth
   constexpr const char* methods[] = {"resolve", "stash", "replay"};
   const std::string name = text(contender.name, ", ", methods[method], ", state ", dtype_name(state));
   report.note(text("drift after rounds (state, o): ", name, line));
-  if (wrong.empty() && limit > 0 && !(worst <= limit)) wrong = text(name, ": ", worst, " after 100 rounds, allowed ", limit);
+  if (wrong.empty() && limit > 0 && !(worst <= limit))
+    wrong = text(name, ": ", worst, " after 100 rounds, allowed ", limit);
   report.add("rounds", contender.name, wrong, limit > 0 ? worst / limit : 0);
 }
 
@@ -142,7 +142,8 @@ void argmax_flips(Report& report, int rounds) {
     HostProblem problem = make(round_spec(round, CANOPY_F32));
     const Problem view = *problem.problem();
     const int width = view.heads_v * view.dim_v;
-    const auto by_serial = decisions(values(run(*serial, problem, {.output = CANOPY_BF16, .stash = false, .adjust = {}}).o), width);
+    const auto by_serial =
+        decisions(values(run(*serial, problem, {.output = CANOPY_BF16, .stash = false, .adjust = {}}).o), width);
     const auto count = [&](const std::vector<int>& other, int& into) {
       for (std::size_t i = 0; i < other.size(); ++i) into += other[i] != by_serial[i];
     };
@@ -151,10 +152,13 @@ void argmax_flips(Report& report, int rounds) {
     for (std::size_t i = 0; i < truth.size(); ++i) exact.set(i, static_cast<float>(truth[i]));
     count(decisions(values(exact), width), flips.back());
     for (std::size_t c = 0; c < contenders().size(); ++c)
-      count(decisions(values(run(contenders()[c], problem, {.output = CANOPY_BF16, .stash = false, .adjust = {}}).o), width), flips[c]);
+      count(decisions(values(run(contenders()[c], problem, {.output = CANOPY_BF16, .stash = false, .adjust = {}}).o),
+                      width),
+            flips[c]);
     total += view.nodes;
   }
-  std::string line = text("argmax of ", kWords, " projections of o (bf16), ", total, " nodes, other than serial fp32's: fp64 ", flips.back());
+  std::string line = text("argmax of ", kWords, " projections of o (bf16), ", total,
+                          " nodes, other than serial fp32's: fp64 ", flips.back());
   for (std::size_t c = 0; c < contenders().size(); ++c) line += text(", ", contenders()[c].name, " ", flips[c]);
   report.note(line);
 }
