@@ -1,6 +1,8 @@
 # Each target sets up the machine for itself (scripts/setup.sh installs only what is missing).
 BUILD := build
 SECONDS := 600
+# The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
+CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
 .PHONY: demo test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
 
@@ -9,14 +11,14 @@ demo: build
 
 build:
 	@scripts/setup.sh demo
-	@scripts/build.sh default $(BUILD) -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
+	@scripts/build.sh default $(BUILD) -DCANOPY_CUDA=$(CUDA) -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
 
 test:
 	@scripts/test.sh
 
 # On a machine with an NVIDIA GPU; gpu-test-binary makes out/gpu_test for one without the build's dependencies.
 gpu-build:
-	@scripts/setup.sh demo
+	@scripts/setup.sh gpu
 	@scripts/build.sh default $(BUILD) -DCANOPY_CUDA=ON -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
 	@ninja -C $(BUILD) --quiet gpu_test
 

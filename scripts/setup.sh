@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot
+# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot|gpu
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
-  demo | test | plot) set_name=$1 ;;
-  *) echo "usage: scripts/setup.sh demo|test|plot" >&2; exit 2 ;;
+  demo | test | plot | gpu) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test|plot|gpu" >&2; exit 2 ;;
 esac
 
 program() { command -v "$1" > /dev/null 2>&1; }
@@ -125,9 +125,10 @@ if [ "$set_name" = test ]; then
   program aarch64-linux-gnu-g++ || install_optional g++-aarch64-linux-gnu "the NEON kernels are not compiled"
 fi
 
-# Where there is a CUDA compiler: the headers with CuTe's instruction atoms, pinned, beside the build folders.
+# Where CUDA kernels will be compiled: the headers with CuTe's instruction atoms, pinned, beside the build folders.
 cutlass=4.2.0.0
-if program nvcc && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ]; then
+compiles_kernels() { program nvcc && { [ "$set_name" = test ] || [ "$set_name" = gpu ] || ls /dev/nvidia[0-9]* > /dev/null 2>&1; }; }
+if compiles_kernels && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ]; then
   need python3-pip pip_works ""
   install_missing
   echo "setup: installing nvidia-cutlass $cutlass into build-cutlass"
