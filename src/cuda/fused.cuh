@@ -361,6 +361,7 @@ template <class Shape, int kMinCtas>
 __global__ void __launch_bounds__(Shape::kThreads, CANOPY_MIN_CTAS(kMinCtas))
     fused_kernel(const __grid_constant__ FusedArguments arguments) {
   extern __shared__ __align__(256) std::uint8_t memory[];
+  static_assert(sizeof(FusedShared<Shape>) <= 101376, "more shared memory than a block may have on sm_120");
   auto& shared = *reinterpret_cast<FusedShared<Shape>*>(memory);
   constexpr int kThreads = Shape::kThreads, kGates = (kNodes + kThreads - 1) / kThreads;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
