@@ -21,7 +21,7 @@ def recurrence(problem):
     scale, eps = problem["scale"], problem["eps"]
 
     def normalised(x):
-        factor = 1 / math.sqrt(sum(e * e for e in x) + eps) if problem["l2norm"] else 1.0
+        factor = 1 / math.sqrt(math.fsum(e * e for e in x) + eps) if problem["l2norm"] else 1.0
         return [e * factor for e in x]
 
     out = {"o": [], "u": [], "l": [], "state_after": []}

@@ -104,7 +104,7 @@ TEST(TreeProgram, BadInput) {
       {"--family chain --from mask", "--from is the form of a FILE"},
       {"no-such-file", "no-such-file: cannot open: No such file or directory"},
       {vllm + " --index 3", "--index 3: expected 0..2"},
-      {vllm + " --index -1", "--index: Value -1 not in range 0 to 2147483647"},
+      {vllm + " --index -1", "--index: Value -1 not in range"},
       {"--family random --seed -1", "--seed: expected an integer 0 to 2^64 - 1, got '-1'"},
       {"--family random --seed 18446744073709551616", "got '18446744073709551616'"},
       {vllm + " --to oak", "--to: the form \"oak\" is unknown"},
