@@ -236,15 +236,13 @@ int run(const CLI::App& command, Options options) {
   env["type"] = "environment";
   env["threads"] = options.threads;
   env["peak_flops"] = peak;
-  std::string lines = json_line(env) + "\n";
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
     for (const Cell& cell : shape.cells) {
       all.push_back(to_json(shape, cell, options, peak));
-      lines += json_line(all.back()) + "\n";
     }
   if (!options.jsonl.empty())
-    if (const Error error = host::write_file(options.jsonl, lines); !error.ok()) return fail(error.message);
+    if (const Error error = write_lines(options.jsonl, all); !error.ok()) return fail(error.message);
   if (options.json) {
     print_json(all);
   } else {

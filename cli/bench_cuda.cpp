@@ -345,16 +345,14 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
                 {"l2_bytes", info.l2_bytes},
                 {"driver", info.driver},
                 {"runtime", info.runtime}};
-  std::string lines = json_line(env) + "\n";
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
     for (const Cell& cell : shape.cells)
       for (const bool cold : {false, true}) {
         all.push_back(to_json(shape, cell, options, cold));
-        lines += json_line(all.back()) + "\n";
       }
   if (!options.jsonl.empty())
-    if (const Error error = host::write_file(options.jsonl, lines); !error.ok()) return fail(error.message);
+    if (const Error error = write_lines(options.jsonl, all); !error.ok()) return fail(error.message);
   if (options.json) {
     print_json(all);
   } else {

@@ -204,8 +204,11 @@ Result<host::HostProblem> load_problem(const CLI::App& command, const std::strin
   return host::make_problem(seeded);
 }
 
-std::string json_line(const nlohmann::ordered_json& document) {
-  return document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+Error write_lines(const std::string& path, const nlohmann::ordered_json& array) {
+  std::string lines;
+  for (const auto& element : array)
+    lines += element.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return host::write_file(path, lines);
 }
 
 void print_json(const nlohmann::ordered_json& document) {

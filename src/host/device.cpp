@@ -122,6 +122,30 @@ Result<DeviceProblem> DeviceProblem::make(HostProblem& problem) {
   return out;
 }
 
+namespace {
+
+// Checks the call and gives it a poisoned workspace.
+template <class Params>
+Error make_ready(const Implementation<Params>& implementation, const Params& params, DeviceMemory& workspace) {
+  if (Error error = check(params); !error.ok()) return error;
+  if (const std::string why = implementation.refuses(params); !why.empty())
+    return Error::unsupported(text(implementation.name, " refuses: ", why));
+  workspace = DeviceMemory(implementation.workspace(params));
+  return workspace.fill(0xff);
+}
+
+// The device's seconds of one call, its launches from the host included.
+template <class Params>
+Result<double> timed_call(const Implementation<Params>& implementation, const Params& params, DeviceMemory& workspace) {
+  Stopwatch watch;
+  if (Error error = implementation.run(params, workspace.data(), nullptr); !error.ok()) return error;
+  const double seconds = watch.seconds();
+  if (Error error = device_synchronize(); !error.ok()) return error;
+  return seconds;
+}
+
+}  // namespace
+
 Result<VerifyOnDevice> VerifyOnDevice::make(HostProblem& problem, const VerifyImplementation& implementation,
                                             canopy_dtype output, bool stash, canopy_precision precision) {
   auto device = DeviceProblem::make(problem);
@@ -148,20 +172,12 @@ Result<VerifyOnDevice> VerifyOnDevice::make(HostProblem& problem, const VerifyIm
   }
   on.status_ = DeviceMemory(B * sizeof(std::int32_t));
   params.row_status = static_cast<std::int32_t*>(on.status_.data());
-  if (Error error = check(params); !error.ok()) return error;
-  if (const std::string why = implementation.refuses(params); !why.empty())
-    return Error::unsupported(text(implementation.name, " refuses: ", why));
-  on.workspace_ = DeviceMemory(implementation.workspace(params));
-  if (Error error = on.workspace_.fill(0xff); !error.ok()) return error;
+  if (Error error = make_ready(implementation, params, on.workspace_); !error.ok()) return error;
   return on;
 }
 
 Result<double> VerifyOnDevice::run() {
-  Stopwatch watch;
-  if (Error error = implementation_->run(params_, workspace_.data(), nullptr); !error.ok()) return error;
-  const double seconds = watch.seconds();
-  if (Error error = device_synchronize(); !error.ok()) return error;
-  return seconds;
+  return timed_call(*implementation_, params_, workspace_);
 }
 
 Result<VerifyRun> VerifyOnDevice::results() const {
@@ -220,20 +236,12 @@ Result<CommitOnDevice> CommitOnDevice::make(HostProblem& problem, const CommitPa
   on.status_ = DeviceMemory(B * 4);
   if (Error error = on.status_.fill(0xff); !error.ok()) return error;
   params.row_status = static_cast<std::int32_t*>(on.status_.data());
-  if (Error error = check(params); !error.ok()) return error;
-  if (const std::string why = implementation.refuses(params); !why.empty())
-    return Error::unsupported(text(implementation.name, " refuses: ", why));
-  on.workspace_ = DeviceMemory(implementation.workspace(params));
-  if (Error error = on.workspace_.fill(0xff); !error.ok()) return error;
+  if (Error error = make_ready(implementation, params, on.workspace_); !error.ok()) return error;
   return on;
 }
 
 Result<double> CommitOnDevice::run() {
-  Stopwatch watch;
-  if (Error error = implementation_->run(params_, workspace_.data(), nullptr); !error.ok()) return error;
-  const double seconds = watch.seconds();
-  if (Error error = device_synchronize(); !error.ok()) return error;
-  return seconds;
+  return timed_call(*implementation_, params_, workspace_);
 }
 
 Result<HostTensor> CommitOnDevice::state() const {
