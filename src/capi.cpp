@@ -88,12 +88,7 @@ canopy_status canopy_explain(const canopy_verify_params* params, char* text, siz
   if (!text && capacity > 0) return null_argument("text", error);
   const Result<std::string> result = explain(*params);
   if (!result) return report(result.error(), error);
-  if (needed) *needed = result->size() + 1;
-  if (capacity > 0) {
-    const std::size_t length = std::min(result->size(), capacity - 1);
-    std::memcpy(text, result->data(), length);
-    text[length] = '\0';
-  }
+  copy_text(*result, text, capacity, needed);
   return report({}, error);
 }
 

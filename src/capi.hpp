@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "canopy/result.hpp"
 
@@ -16,6 +17,15 @@ inline canopy_status report(const Error& error, canopy_error* out) {
     out->message[length] = '\0';
   }
   return error.status;
+}
+
+// A text into the caller's memory, cut to `capacity` with its NUL; `needed` gets the whole length with the NUL.
+inline void copy_text(std::string_view from, char* to, std::size_t capacity, std::size_t* needed) {
+  if (needed) *needed = from.size() + 1;
+  if (capacity == 0) return;
+  const std::size_t length = std::min(from.size(), capacity - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = '\0';
 }
 
 inline canopy_status null_argument(const char* name, canopy_error* out) {

@@ -61,4 +61,32 @@ canopy_status canopy_tree_parse(const char* source, size_t length, const char* f
   if (nodes) *nodes = tree.size();
   return report({}, error);
 }
+
+canopy_status canopy_tree_write(const int32_t* parents, int32_t nodes, const char* format, char* text, size_t capacity,
+                                size_t* needed, canopy_error* error) {
+  if (!format) return null_argument("format", error);
+  if (!text && capacity > 0) return null_argument("text", error);
+  if (!parents && nodes > 0) return null_argument("parents", error);
+  const Result<Tree> tree = Tree::from_parents({parents, static_cast<std::size_t>(std::max(nodes, 0))});
+  if (!tree) return report(tree.error(), error);
+  if (std::string_view(format) == "drawing") {
+    copy_text(ascii_tree(*tree), text, capacity, needed);
+    return report({}, error);
+  }
+  const Result<TreeFormat> form = tree_format_from_name(format);
+  if (!form) return report(form.error(), error);
+  const Result<std::string> written = format_tree(*tree, *form);
+  if (!written) return report(written.error(), error);
+  copy_text(*written, text, capacity, needed);
+  return report({}, error);
+}
+
+canopy_status canopy_tree_family(const char* family, int32_t nodes, int32_t top_k, int32_t depth, uint64_t seed,
+                                 int32_t* parents, canopy_error* error) {
+  if (!family) return null_argument("family", error);
+  const Result<Tree> tree = make_family({.name = family, .nodes = nodes, .top_k = top_k, .depth = depth, .seed = seed});
+  if (!tree) return report(tree.error(), error);
+  copy(tree->parents(), parents);
+  return report({}, error);
+}
 }

@@ -188,6 +188,13 @@ canopy_status canopy_tree_from_parents(const int32_t* parents, int32_t nodes, ca
 /* Reads text in any known form (`format` NULL detects it); `index` picks a tree where the text holds several. */
 canopy_status canopy_tree_parse(const char* text, size_t length, const char* format, int32_t index, int32_t* parents,
                                 int32_t* nodes, canopy_error* error);
+/* Writes a tree in a form that canopy_tree_parse reads back, or with format "drawing" as text for a person, under the
+ * rules of canopy_explain for `capacity` and `needed`. */
+canopy_status canopy_tree_write(const int32_t* parents, int32_t nodes, const char* format, char* text, size_t capacity,
+                                size_t* needed, canopy_error* error);
+/* A tree of a family of docs/trees.md; parameters that the family does not have are not read. */
+canopy_status canopy_tree_family(const char* family, int32_t nodes, int32_t top_k, int32_t depth, uint64_t seed,
+                                 int32_t* parents, canopy_error* error);
 
 /* The fp64 oracle (E1), host pointers only. o [B,T,HV,V], u [B,T,HV,V] and l [B,T,HV] contiguous; any may be NULL.
  * Rows past a count and padding sequences are zero. */

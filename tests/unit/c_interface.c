@@ -58,7 +58,7 @@ static void* reserve(size_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 
 
 static void test_tree(void) {
   canopy_error error;
-  int32_t parsed[CANOPY_MAX_NODES], nodes = 0, depths[CANOPY_MAX_NODES];
+  int32_t parsed[CANOPY_MAX_NODES], family[CANOPY_MAX_NODES], nodes = 0, depths[CANOPY_MAX_NODES];
   const char* text = "[[0],[1],[0,0]]"; /* Medusa's choices */
   EXPECT(canopy_tree_parse(text, strlen(text), NULL, 0, parsed, &nodes, &error) == CANOPY_OK, "%s", error.message);
   EXPECT(nodes == 4, "%d nodes", nodes);
@@ -72,6 +72,15 @@ static void test_tree(void) {
   parsed[2] = 3;
   EXPECT(canopy_tree_from_parents(parsed, nodes, &arrays, &error) == CANOPY_INVALID, "a child before its parent was taken");
   EXPECT(strstr(error.message, "parents[2] = 3") != NULL, "%s", error.message);
+  char written[256];
+  size_t needed = 0;
+  EXPECT(canopy_tree_family("specla", 7, 2, 2, 0, family, &error) == CANOPY_OK, "%s", error.message);
+  EXPECT(family[1] == 0 && family[6] >= 1, "specla of 7 nodes ends with parent %d", family[6]);
+  EXPECT(canopy_tree_family("shrub", 7, 2, 2, 0, family, &error) == CANOPY_INVALID, "an unknown family was taken");
+  EXPECT(canopy_tree_write(parents, T, "parents", written, sizeof written, &needed, &error) == CANOPY_OK, "%s", error.message);
+  EXPECT(needed == strlen(written) + 1 && strstr(written, "[-1, 0, 0, 1]"), "%zu: %s", needed, written);
+  EXPECT(canopy_tree_write(parents, T, "drawing", written, 4, &needed, &error) == CANOPY_OK && strlen(written) <= 3 && needed > 4,
+         "cut at 4 bytes: %zu", needed);
   EXPECT(canopy_tree_parse(text, strlen(text), NULL, 5, parsed, &nodes, &error) == CANOPY_INVALID, "tree 5 of 1");
   EXPECT(canopy_tree_parse(text, strlen(text), "no such form", 0, parsed, &nodes, NULL) == CANOPY_INVALID, "unknown form");
 }
