@@ -4,7 +4,7 @@ SECONDS := 600
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
+.PHONY: demo test wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -27,6 +27,15 @@ gpu-test: gpu-build
 
 gpu-test-binary: gpu-build
 	@mkdir -p out && strip -o out/gpu_test $(BUILD)/gpu_test && ls -l out/gpu_test
+
+# build-python/dist/*.whl, with CUDA kernels where nvcc is and PyTorch operators where PyTorch is.
+wheel:
+	@scripts/setup.sh python
+	@scripts/wheel.sh
+
+python-test: wheel
+	@build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl
+	@build-python/venv/bin/python -m pytest tests/python
 
 bench: build
 	@$(BUILD)/canopy bench --device cpu

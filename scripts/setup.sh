@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot|gpu
+# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot|gpu|python
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
-  demo | test | plot | gpu) set_name=$1 ;;
-  *) echo "usage: scripts/setup.sh demo|test|plot|gpu" >&2; exit 2 ;;
+  demo | test | plot | gpu | python) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test|plot|gpu|python" >&2; exit 2 ;;
 esac
 
 program() { command -v "$1" > /dev/null 2>&1; }
@@ -52,6 +52,11 @@ probe_test() {
 
 probe_plot() {
   need python3-matplotlib python_has matplotlib
+}
+
+probe_python() {
+  need python3 program python3
+  need python3-venv python_has "ensurepip, venv"
 }
 
 # Second pass, when clang is there and tells its version.
@@ -109,6 +114,7 @@ probe_rest() {
   case $set_name in
     test) probe_test ;;
     plot) probe_plot ;;
+    python) probe_python ;;
   esac
 }
 
@@ -127,7 +133,7 @@ fi
 
 # Where CUDA kernels will be compiled: the headers with CuTe's instruction atoms, pinned, beside the build folders.
 cutlass=4.2.0.0
-compiles_kernels() { program nvcc && { [ "$set_name" = test ] || [ "$set_name" = gpu ] || ls /dev/nvidia[0-9]* > /dev/null 2>&1; }; }
+compiles_kernels() { program nvcc && { [[ $set_name =~ ^(test|gpu|python)$ ]] || ls /dev/nvidia[0-9]* > /dev/null 2>&1; }; }
 if compiles_kernels && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ]; then
   need python3-pip pip_works ""
   install_missing
@@ -136,4 +142,27 @@ if compiles_kernels && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ];
   python3 -m pip install --quiet --no-deps --disable-pip-version-check --no-compile --root-user-action=ignore \
     --target build-cutlass "nvidia-cutlass==$cutlass" ||
     echo "setup: nvidia-cutlass $cutlass could not be installed: the CUDA kernels are not built"
+fi
+
+# The Python environment of the wheel and its tests: build-python/venv, pinned. A PyTorch of 2.10 or newer that python3
+# already has is used as it is.
+torch=2.13.0
+requirements=tests/python/requirements.txt
+if [ "$set_name" = python ] && ! cmp -s $requirements build-python/venv/installed; then
+  has_torch() { "$1" -c 'import torch, sys; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10))' > /dev/null 2>&1; }
+  pip_install() {
+    build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$@" 2>&1 |
+      { grep -v 'is ignored: it is neither a file nor a directory' || true; }
+    return "${PIPESTATUS[0]}"
+  }
+  echo "setup: installing the Python packages of the tests into build-python/venv"
+  mkdir -p build-python
+  rm -rf build-python/venv
+  python3 -m venv $(has_torch python3 && echo --system-site-packages) build-python/venv
+  has_torch build-python/venv/bin/python || pip_install "torch==$torch" ||
+    echo "setup: torch $torch could not be installed: the operators are not built, their tests are skipped"
+  missing=("what $requirements lists, from Python's package registry")
+  pip_install -r $requirements || give_up "pip install failed" "see the messages above"
+  missing=()
+  cp $requirements build-python/venv/installed
 fi

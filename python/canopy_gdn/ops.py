@@ -1,0 +1,143 @@
+"""The PyTorch operators torch.ops.canopy_gdn.*: loaded with this module, with what torch.compile needs to know of them.
+
+canopy_gdn.plan, verify and commit call them for tensors; engines that want the last microsecond can call torch.ops directly,
+with the arguments in the order of the schemas (bindings/torch/operators.cpp).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from . import _abi
+
+
+def _load() -> None:
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < (2, 10):
+        raise _abi.CanopyError(
+            f"torch = {torch.__version__}: expected 2.10 or newer (the stable ABI that the operators use); upgrade PyTorch, "
+            "or pass NumPy arrays",
+            "internal",
+        )
+    path = _abi.library_folder() / "libcanopy_torch.so"
+    if not path.exists():
+        raise _abi.CanopyError(
+            f"libcanopy_torch.so: expected it in {_abi.library_folder()}, found none (the package was built where no PyTorch "
+            "was found); install PyTorch first, then canopy-gdn again",
+            "internal",
+        )
+    torch.ops.load_library(str(path))
+
+
+_load()
+_OPS = torch.ops.canopy_gdn
+_plan, _plan_out = _OPS.plan.default, _OPS.plan_out.default
+_verify, _verify_out, _commit = _OPS.verify.default, _OPS.verify_out.default, _OPS.commit.default
+
+
+@functools.cache
+def plan_row_bytes(device: str) -> int:
+    """Bytes of one sequence's plan on "cpu" or "cuda": the same for every tree. 0 where this build has no such device."""
+    params = _abi.VerifyParams()
+    _abi.library().canopy_verify_params_init(ctypes.byref(params))
+    params.problem.device = _abi.CUDA if device == "cuda" else _abi.CPU
+    params.problem.batch = params.problem.nodes = 1
+    return _abi.library().canopy_plan_bytes(ctypes.byref(params.problem))
+
+
+# ---- fakes: shapes and dtypes for torch.compile ---------------------------------------------------------------------------
+
+
+@torch.library.register_fake("canopy_gdn::plan")
+def _(parents, next_token, next_sibling, count, slot_index, *, slots=0, padding_slot=-1):
+    trees = parents if parents is not None else next_token
+    rows = torch.sym_max(trees.shape[0], 1)
+    return trees.new_empty((rows, plan_row_bytes(trees.device.type)), dtype=torch.uint8)
+
+
+@torch.library.register_fake("canopy_gdn::verify")
+def _(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias, *, out_dtype=None,
+      **options):  # fmt: skip
+    return q.new_empty((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
+
+
+# These write into tensors that they are given and return nothing: there is no shape to tell.
+for _name in ("plan_out", "verify_out", "commit"):
+    torch.library.register_fake(f"canopy_gdn::{_name}", lambda *tensors, **options: None)
+
+
+# ---- the calls of canopy_gdn for tensors ----------------------------------------------------------------------------------
+
+
+def _refuse_grad(**tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            raise _abi.CanopyError(
+                f"{name}: expected a tensor that does not require grad, got requires_grad=True; there is no backward pass: call "
+                "it under torch.no_grad() or torch.inference_mode(), or detach()",
+                "unsupported",
+            )
+
+
+# Only what differs from a default is passed on: see the schemas.
+def _options(beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, implementation):
+    options = {}
+    if beta_doubled:
+        options["beta_doubled"] = True
+    if l2norm:
+        options["l2norm"] = True
+        if l2norm_eps != 1e-6:
+            options["l2norm_eps"] = l2norm_eps
+    if state_layout != "vk":
+        options["state_layout"] = _abi.choose("state_layout", state_layout, _abi.STATE_LAYOUTS)
+    if padding_slot != -1:
+        options["padding_slot"] = padding_slot
+    if implementation is not None:
+        options["implementation"] = implementation
+    return options
+
+
+def plan(parents, next_token, next_sibling, count, slot_index, slots, padding_slot, out):
+    options = {} if slot_index is None else {"slots": slots, "padding_slot": padding_slot}
+    if out is None:
+        return _plan(parents, next_token, next_sibling, count, slot_index, **options)
+    _plan_out(parents, next_token, next_sibling, count, slot_index, out, **options)
+    return out
+
+
+def verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
+           beta_doubled, l2norm, l2norm_eps, scale, state_layout, padding_slot, precision, implementation, o, out_dtype, stash_u,
+           stash_l, row_status, workspace):  # fmt: skip
+    if torch.is_grad_enabled():
+        _refuse_grad(q=q, k=k, v=v, state=state, g=g, beta=beta, a=a, b=b, a_log=a_log, dt_bias=dt_bias, o=o)
+    options = _options(beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, implementation)
+    if scale is not None:
+        options["scale"] = scale
+    if precision != "default":
+        options["precision"] = _abi.choose("precision", precision, _abi.PRECISIONS)
+    if o is None and stash_u is None and stash_l is None and row_status is None and workspace is None:
+        if out_dtype is not None:
+            options["out_dtype"] = out_dtype
+        return _verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
+                       **options)  # fmt: skip
+    if o is None:
+        o = q.new_zeros((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
+    _verify_out(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias, o,
+                stash_u, stash_l, row_status, workspace, **options)  # fmt: skip
+    return o
+
+
+def commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
+           beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, dst_slot, track_leaf, track_slot, stash_u, stash_l,
+           method, implementation, row_status, workspace):  # fmt: skip
+    if torch.is_grad_enabled():
+        _refuse_grad(k=k, v=v, state=state, g=g, beta=beta, a=a, b=b, a_log=a_log, dt_bias=dt_bias)
+    options = _options(beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, implementation)
+    if method != "resolve":
+        options["method"] = _abi.choose("method", method, _abi.METHODS)
+    _commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
+            dst_slot, track_leaf, track_slot, stash_u, stash_l, row_status, workspace, **options)  # fmt: skip
