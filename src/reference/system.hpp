@@ -2,6 +2,7 @@
 // one system among all solvers and to hand in damaged ancestor sets.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "canopy/reference.hpp"
@@ -25,9 +26,15 @@ std::vector<NodeSet> ancestor_sets(const Tree& tree);
 template <class Real>
 System<Real> build_system(const Head<Real>& head, std::vector<NodeSet> ancestors);
 
+// Sees U [T,V] so far after each step that waits for the one before: a row, a block, a level, a term, a factor. Rows that
+// a substitution has not reached stand at R.
+template <class Real>
+using Watch = std::function<void(const std::vector<Real>& u)>;
+
 // U of (E6), [T,V].
 template <class Real>
-std::vector<Real> solve(const System<Real>& system, const Tree& tree, Solver solver, int block_rows);
+std::vector<Real> solve(const System<Real>& system, const Tree& tree, Solver solver, int block_rows,
+                        const Watch<Real>& watch = {});
 
 // O of (E7), [T,V].
 template <class Real>
