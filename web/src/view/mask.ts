@@ -1,0 +1,193 @@
+// The mask as the kernel sees it: T rows, T columns, the 16-row blocks of the compressed solve outlined; beside it the
+// same rows with only the columns that their block needs.
+import { isAncestor, pathTo, type Block, type Core, type Tree } from "../core.ts";
+import type { Order } from "../state.ts";
+
+const kGap = 3; // cells between a block's outside columns and its diagonal block
+
+interface Figure {
+  box: HTMLElement;
+  canvas: HTMLCanvasElement;
+  overlay: SVGSVGElement;
+}
+
+function figure(box: HTMLElement, label: string): Figure {
+  const canvas = document.createElement("canvas");
+  const overlay = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  canvas.setAttribute("aria-hidden", "true");
+  overlay.setAttribute("role", "img");
+  overlay.setAttribute("aria-label", label);
+  box.replaceChildren(canvas, overlay);
+  return { box, canvas, overlay };
+}
+
+export class MaskView {
+  private readonly full: Figure;
+  private readonly gathered: Figure;
+  private tree!: Tree;
+  private blocks: Block[] = [];
+  private order: Order = "dfs";
+  private cell = 4; // CSS pixels a cell
+  private sharp = 4; // canvas pixels a cell, a whole number: scaled down where cells are small
+  private position!: Int32Array; // node to row
+  private at!: Int32Array; // row to node
+  private node = 0;
+
+  constructor(full: HTMLElement, gathered: HTMLElement, private readonly choose: (node: number) => void) {
+    this.full = figure(full, "Ancestor mask");
+    this.gathered = figure(gathered, "Gathered columns");
+    this.full.overlay.setAttribute("tabindex", "0");
+    const point = (event: PointerEvent) => {
+      const box = this.full.overlay.getBoundingClientRect();
+      const row = Math.floor((event.clientY - box.top) / this.cell);
+      if (this.tree && row >= 0 && row < this.tree.nodes) choose(this.at[row]);
+    };
+    this.full.overlay.addEventListener("pointermove", (event) => event.pointerType !== "touch" && point(event));
+    this.full.overlay.addEventListener("pointerdown", point);
+    this.full.overlay.addEventListener("keydown", (event) => {
+      const row = this.position[this.node], last = this.tree.nodes - 1;
+      const next = ({ ArrowUp: row - 1, ArrowDown: row + 1, PageUp: row - 16, PageDown: row + 16, Home: 0, End: last } as Record<string, number>)[event.key];
+      if (next === undefined) return;
+      event.preventDefault();
+      this.choose(this.at[Math.max(0, Math.min(last, next))]);
+    });
+  }
+
+  draw(core: Core, tree: Tree, order: Order, widthFull: number, widthGathered: number): void {
+    this.tree = tree;
+    this.order = order;
+    this.blocks = core.blocks(16);
+    this.position = order === "dfs" ? tree.dfsRank : tree.levelRank;
+    this.at = new Int32Array(tree.nodes);
+    for (let i = 0; i < tree.nodes; ++i) this.at[this.position[i]] = i;
+    const columns = Math.max(...this.blocks.map((b) => b.ancestors + kGap + b.rows));
+    // One scale for both, so that the saved area can be seen.
+    const ratio = window.devicePixelRatio || 1;
+    const fit = Math.min(widthFull / tree.nodes, widthGathered / columns, 22);
+    this.sharp = fit * ratio >= 6 ? Math.floor(fit * ratio) : Math.ceil(fit * ratio);
+    this.cell = fit * ratio >= 6 ? this.sharp / ratio : fit;
+    this.paintFull();
+    this.paintGathered(columns);
+    this.show(Math.min(this.node, tree.nodes - 1));
+  }
+
+  repaint(): void {
+    if (!this.tree) return;
+    this.paintFull();
+    this.paintGathered(Math.max(...this.blocks.map((b) => b.ancestors + kGap + b.rows)));
+    this.show(this.node);
+  }
+
+  show(node: number): void {
+    this.node = node;
+    if (!this.tree) return;
+    const { tree, cell } = this, row = this.position[node], path = pathTo(tree, node);
+    const side = tree.nodes * cell;
+    const lit = path.map((i) => `M${this.position[i] * cell} ${row * cell}h${cell}v${cell}h${-cell}z`).join("");
+    const up = path.map((i) => `M${this.position[i] * cell} ${this.position[i] * cell}h${cell}v${cell}h${-cell}z`).join("");
+    const blocks = this.order === "dfs" ? `<path class="block" d="${this.blockOutlines()}"/>` : "";
+    this.full.overlay.innerHTML = `${blocks}<rect class="row" x="0" y="${row * cell}" width="${side}" height="${cell}"/><path class="lit" d="${lit}"/><path class="up" d="${up}"/>`;
+    this.full.overlay.setAttribute("aria-label", `Ancestor mask, ${tree.nodes} by ${tree.nodes}. Row ${row} sees ${path.map((i) => this.position[i]).join(", ")}. Arrow keys move the row.`);
+    this.showGathered(tree.dfsRank[node]);
+  }
+
+  // Columns and rows in cells; the context then draws in cells.
+  private size(f: Figure, columns: number, rows: number): CanvasRenderingContext2D {
+    const width = columns * this.cell, height = rows * this.cell;
+    f.canvas.width = columns * this.sharp;
+    f.canvas.height = rows * this.sharp;
+    for (const e of [f.canvas, f.overlay]) (e.style.width = `${width}px`), (e.style.height = `${height}px`);
+    f.overlay.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const context = f.canvas.getContext("2d")!;
+    context.scale(this.sharp, this.sharp);
+    return context;
+  }
+
+  private colours(): { seen: string; self: string; empty: string } {
+    const style = getComputedStyle(document.documentElement), get = (name: string) => style.getPropertyValue(name).trim();
+    return { seen: get("--cell"), self: get("--cell-self"), empty: get("--cell-empty") };
+  }
+
+  private paintFull(): void {
+    const { tree } = this, context = this.size(this.full, tree.nodes, tree.nodes), colour = this.colours(), size = this.inner();
+    context.fillStyle = colour.empty;
+    context.beginPath(); // the dense triangle
+    for (let r = 0; r < tree.nodes; ++r) context.rect(0, r, r + 1, 1);
+    context.fill();
+    context.fillStyle = colour.seen;
+    context.beginPath();
+    for (let r = 0; r < tree.nodes; ++r) {
+      for (let i = tree.parents[this.at[r]]; i >= 0; i = tree.parents[i]) context.rect(this.position[i], r, size, size);
+    }
+    context.fill();
+    context.fillStyle = colour.self;
+    context.beginPath();
+    for (let r = 0; r < tree.nodes; ++r) context.rect(r, r, size, size);
+    context.fill();
+  }
+
+  // Columns of a gathered row: the prefix of the first row's root path by depth, a gap, the block's own ranks.
+  private paintGathered(columns: number): void {
+    const { tree } = this, context = this.size(this.gathered, columns, tree.nodes), colour = this.colours(), size = this.inner();
+    for (const block of this.blocks) {
+      const own = block.ancestors > 0 ? block.ancestors + kGap : 0, top = block.first;
+      context.fillStyle = colour.empty;
+      context.fillRect(0, top, block.ancestors, block.rows);
+      for (let r = 0; r < block.rows; ++r) context.fillRect(own, top + r, r + 1, 1);
+      for (let r = 0; r < block.rows; ++r) {
+        const rank = top + r, node = tree.dfsOrder[rank];
+        context.fillStyle = colour.seen;
+        for (let a = 0; a < tree.prefix[rank]; ++a) context.fillRect(a, rank, size, size);
+        for (let t = 0; t < r; ++t) {
+          if (isAncestor(tree, tree.dfsOrder[top + t], node)) context.fillRect(own + t, rank, size, size);
+        }
+        context.fillStyle = colour.self;
+        context.fillRect(own + r, rank, size, size);
+      }
+    }
+  }
+
+  // A cell leaves a hair free where cells are large enough to be told apart.
+  private inner(): number {
+    return this.sharp >= 6 ? 1 - 1 / this.sharp : 1;
+  }
+
+  private showGathered(rank: number): void {
+    const { cell, tree } = this;
+    let outlines = "";
+    for (const b of this.blocks) {
+      const top = b.first * cell, height = b.rows * cell, own = (b.ancestors > 0 ? b.ancestors + kGap : 0) * cell;
+      if (b.ancestors > 0) outlines += `M0 ${top}h${b.ancestors * cell}v${height}h${-b.ancestors * cell}z`;
+      outlines += `M${own} ${top}h${b.rows * cell}v${height}h${-b.rows * cell}z`;
+    }
+    const b = this.blocks[Math.floor(rank / 16)], own = b.ancestors > 0 ? b.ancestors + kGap : 0, node = tree.dfsOrder[rank];
+    let lit = "";
+    const mark = (column: number) => (lit += `M${column * cell} ${rank * cell}h${cell}v${cell}h${-cell}z`);
+    for (let a = 0; a < tree.prefix[rank]; ++a) mark(a);
+    for (let t = 0; t <= rank - b.first; ++t) {
+      const other = tree.dfsOrder[b.first + t];
+      if (other === node || isAncestor(tree, other, node)) mark(own + t);
+    }
+    this.gathered.overlay.innerHTML = `<path class="block" d="${outlines}"/><path class="lit" d="${lit}"/>`;
+    this.gathered.overlay.setAttribute("aria-label", `Gathered columns of ${this.blocks.length} blocks of 16 rows. Row ${rank}: ${tree.prefix[rank]} ancestors outside its block.`);
+  }
+
+  private blockOutlines(): string {
+    const { tree, cell } = this;
+    let d = "";
+    for (const block of this.blocks) {
+      const top = block.first * cell, height = block.rows * cell;
+      d += `M${top} ${top}h${height}v${height}h${-height}z`;
+      // The columns outside: the first row's root path, neighbours joined.
+      const path = pathTo(tree, tree.dfsOrder[block.first]).slice(0, -1).map((i) => tree.dfsRank[i]);
+      for (let from = 0; from < path.length; ) {
+        let to = from;
+        while (to + 1 < path.length && path[to + 1] === path[to] + 1) ++to;
+        const width = (path[to] - path[from] + 1) * cell;
+        d += `M${path[from] * cell} ${top}h${width}v${height}h${-width}z`;
+        from = to + 1;
+      }
+    }
+    return d;
+  }
+}
