@@ -1,0 +1,93 @@
+"""A draft tree through a Gated DeltaNet layer of Hugging Face transformers (Qwen3_5GatedDeltaNet and layers like it).
+
+    step = verify(layer, hidden, parents, cache)     # step.output [B, T, hidden]; the cache is only read
+    commit(step, leaf)                               # the cache as if the tokens of the accepted path had been fed
+
+Every output equals, to rounding, what the layer gives for the last token when it is fed the node's root path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import commit as commit_state
+from .. import plan as plan_trees
+from .. import verify as verify_state
+from .._abi import CanopyError
+from ._windows import committed_window, convolve, windows
+
+
+@dataclass(frozen=True)
+class Step:
+    """What verify leaves for commit."""
+
+    output: Tensor  # [B, T, hidden]
+    cache: Any  # the layer's entry of the model's cache
+    inputs: Tensor  # [B, T, C] before the convolution
+    taps: Tensor  # [B, T, W]
+    arguments: dict[str, Any]  # of commit: k, v, gates, trees, plan
+
+
+def verify(layer: Any, hidden_states: Tensor, parents: Tensor, cache_params: Any, *, count: Tensor | None = None,
+           plan: Tensor | None = None) -> Step:  # fmt: skip
+    """Every node of the trees through one layer.
+
+    layer: a Qwen3_5GatedDeltaNet module. hidden_states [B, T, hidden]: the nodes' inputs, normalised as the decoder layer does
+    before it calls the module. parents [B, T] int32, -1 at the root. cache_params: the model's cache after the committed
+    tokens (at least one), which is only read. count [B] int32: live nodes. plan: what canopy_gdn.plan made of the trees, to be
+    shared by the layers of a step.
+
+    Raises CanopyError (a RuntimeError) for a cache without a state, and for whatever canopy_gdn.verify refuses.
+    """
+    cache = cache_params.layers[layer.layer_idx]
+    recurrent, window = getattr(cache, "recurrent_states", {}), getattr(cache, "conv_states", {})
+    if not recurrent or recurrent[0] is None or window[0] is None:
+        raise CanopyError(
+            f"cache_params: expected a cache that holds layer {layer.layer_idx}'s state after the committed tokens, got one without; "
+            "run the prompt through the model first"
+        )
+    with torch.no_grad():
+        B, T, _ = hidden_states.shape
+        mixed = layer.in_proj_qkv(hidden_states)
+        width = layer.conv_kernel_size
+        taps = windows(parents, width)
+        weight = layer.conv1d.weight[:, 0]
+        # transformers keeps W inputs, of which a next token sees W - 1.
+        qkv = convolve(mixed, window[0][..., 1 - width :], weight, layer.conv1d.bias, taps, layer.activation == "silu")
+        q, k, v = qkv.split([layer.key_dim, layer.key_dim, layer.value_dim], 2)
+        arguments = {
+            "k": k.unflatten(2, (-1, layer.head_k_dim)),
+            "v": v.unflatten(2, (-1, layer.head_v_dim)),
+            "a": layer.in_proj_a(hidden_states),
+            "b": layer.in_proj_b(hidden_states),
+            "a_log": layer.A_log.detach(),
+            "dt_bias": layer.dt_bias.detach(),
+            "state": recurrent[0],
+            "state_layout": "kv",
+            "parents": parents,
+            "count": count,
+            "plan": plan_trees(parents=parents, count=count) if plan is None else plan,
+            "l2norm": True,
+        }
+        o = verify_state(q.unflatten(2, (-1, layer.head_k_dim)), **arguments)
+        z = layer.in_proj_z(hidden_states).unflatten(2, (-1, layer.head_v_dim))
+        o = layer.norm(o.reshape(-1, layer.head_v_dim), z.reshape(-1, layer.head_v_dim)).view(B, T, -1)
+        return Step(layer.out_proj(o), cache, mixed, taps, arguments)
+
+
+def commit(step: Step, leaf: Tensor) -> None:
+    """Moves the layer's cache to the state after node leaf[b] of each sequence, [B] int32, in place; below 0 (or at or past the
+    count): the sequence stays as it was."""
+    with torch.no_grad():
+        arguments = step.arguments
+        commit_state(leaf=leaf, **arguments)
+        window = step.cache.conv_states[0]
+        live = leaf >= 0
+        if arguments["count"] is not None:
+            live &= leaf < arguments["count"]
+        after = committed_window(step.inputs, window[..., 1:], step.taps, leaf, window.shape[2])
+        window.copy_(torch.where(live[:, None, None], after, window))
