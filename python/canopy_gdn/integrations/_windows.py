@@ -64,9 +64,24 @@ def convolve(x: Tensor, committed: Tensor, weight: Tensor, bias: Tensor | None, 
 
 
 def committed_window(x: Tensor, committed: Tensor, taps: Tensor, leaf: Tensor, length: int) -> Tensor:
-    """The newest `length` (at most W) inputs up to node leaf[b], [B, C, length]; x, committed, taps as in convolve. What comes
-    back for a leaf outside 0 .. T - 1 means nothing."""
-    sequence = torch.cat([committed.transpose(1, 2).to(x.dtype), x], 1)
-    chosen = leaf.long().clamp(0, taps.shape[1] - 1)[:, None, None].expand(-1, 1, taps.shape[2])
-    seen = taps.gather(1, chosen)[:, 0, -length:]
-    return sequence.gather(1, seen[:, :, None].expand(-1, -1, x.shape[2])).transpose(1, 2).to(committed.dtype)
+    """The newest `length` (at most W) inputs up to node leaf[b], [..., B, C, length]; x [..., B, T, C] and committed
+    [..., B, C, W - 1] may have a layer axis in front, taps [B, T, W] as in convolve. What comes back for a leaf outside
+    0 .. T - 1 means nothing."""
+    base = committed.shape[-1]
+    row = torch.arange(len(leaf), device=leaf.device)
+    seen = taps[row, leaf.long().clamp(0, taps.shape[1] - 1)][:, -length:]  # [B, length]
+    of_nodes = x[..., row[:, None], (seen - base).clamp(min=0), :]  # [..., B, length, C]
+    of_window = committed.transpose(-1, -2)[..., row[:, None], seen.clamp(max=base - 1), :]
+    found = torch.where((seen >= base)[..., None], of_nodes, of_window.to(x.dtype))
+    return found.transpose(-1, -2).to(committed.dtype)
+
+
+def write_windows(pool: Tensor, slots: Tensor, live: Tensor, windows: Tensor) -> None:
+    """pool[:, slots[b]] = windows[:, b] for the live rows, [L, slots, C, W - 1]; nothing waits for the host.
+
+    Rows that are not live repeat the write of a live one, so that each slot is written by one value alone; where no row is
+    live, a slot gets what it holds.
+    """
+    row = torch.where(live, torch.arange(len(slots), device=slots.device), live.int().argmax())
+    slot = slots.clamp(min=0).long()[row]
+    pool[:, slot] = torch.where(live.any(), windows[:, row], pool[:, slot])

@@ -1,0 +1,171 @@
+"""SGLang's Gated DeltaNet calls, with its argument names and meanings, over canopy: no state is stored for a node.
+
+One TreeVerifier serves all GDN layers of a model. In a step of the engine:
+
+    step.begin(cache_indices, retrieve_next_token, retrieve_next_sibling)       once, before the layers
+    each layer:
+      mixed_qkv = step.causal_conv1d_update(layer_id, x, conv_states, weight, bias, activation)
+      o = step.target_verify(layer_id, A_log=..., dt_bias=..., q=..., k=..., v=..., a=..., b=..., ssm_states=..., ...)
+    step.update_mamba_state_after_mtp_verify(accepted, track_indices, track_steps, temporal=..., conv=...)    once
+
+Where SGLang keeps a state a node (intermediate_ssm, 2 MiB a node, layer and sequence for 32 heads of 128 x 128 in fp32), this
+keeps each layer's activations until the commit: 32 KiB a node and layer in bf16. All buffers are allocated once; a step
+allocates nothing of a lasting kind, waits for nothing, and can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import commit, plan, verify
+from .._abi import CanopyError
+from ._windows import committed_window, convolve, parents_of_links, windows, write_windows
+
+
+class TreeVerifier:
+    """State of one step, for all GDN layers of a model on one device.
+
+    layers: GDN layers, called by their number 0 .. layers - 1. max_batch, draft_token_num: B and T of the largest step.
+    num_k_heads, num_v_heads, head_k_dim, head_v_dim: H, HV, K, V (of one rank under tensor parallelism). conv_width: taps of
+    the short convolution. dtype: of the activations.
+    """
+
+    def __init__(self, *, layers: int, max_batch: int, draft_token_num: int, num_k_heads: int, num_v_heads: int,
+                 head_k_dim: int = 128, head_v_dim: int = 128, conv_width: int = 4, dtype: torch.dtype = torch.bfloat16,
+                 device: torch.device | str = "cuda") -> None:  # fmt: skip
+        self.layers, self.max_batch, self.T, self.width = layers, max_batch, draft_token_num, conv_width
+        self.heads = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+        self.split = [num_k_heads * head_k_dim, num_k_heads * head_k_dim, num_v_heads * head_v_dim]
+        rows = (layers, max_batch, draft_token_num)
+        self._inputs = torch.zeros(*rows, sum(self.split), dtype=dtype, device=device)  # before the convolution
+        self._mixed = torch.zeros_like(self._inputs)  # after it: q, k, v
+        self._gates = torch.zeros(*rows, 2, num_v_heads, dtype=dtype, device=device)  # a, b
+        self._a_log = torch.zeros(layers, num_v_heads, device=device)
+        self._dt_bias = torch.zeros(layers, num_v_heads, device=device)
+        self._known: dict[int, tuple[int, int]] = {}  # layer -> the parameters whose values were taken over
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept between verification and commit, for all layers: the engine's whole transient memory for verification."""
+        kept = (self._inputs, self._mixed, self._gates, self._a_log, self._dt_bias)
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+
+    def begin(self, cache_indices: Tensor, retrieve_next_token: Tensor | None = None, retrieve_next_sibling: Tensor | None = None,
+              retrieve_parent_token: Tensor | None = None) -> None:  # fmt: skip
+        """The step's trees, shared by all layers.
+
+        cache_indices [B] int32: each request's slot in the pools, -1 for padding. The trees as first children and next siblings
+        [B, T] (int32 or int64, -1 none; what SGLang's tree builder makes), or retrieve_parent_token [B, T]; without any, the
+        drafts are chains, as SGLang's topk = 1.
+        """
+        B = cache_indices.shape[0]
+        if B > self.max_batch:
+            raise CanopyError(f"cache_indices: expected at most max_batch = {self.max_batch} requests, got {B}")
+        if retrieve_parent_token is not None:
+            self.parents = retrieve_parent_token.int().contiguous()
+        elif retrieve_next_token is not None and retrieve_next_sibling is not None:
+            self.parents = parents_of_links(retrieve_next_token, retrieve_next_sibling)
+        else:
+            self.parents = torch.arange(-1, self.T - 1, dtype=torch.int32, device=cache_indices.device).repeat(B, 1)
+        if self.parents.shape != (B, self.T):
+            raise CanopyError(
+                f"the trees: expected shape [B, draft_token_num] = [{B}, {self.T}], got {list(self.parents.shape)}; make one "
+                "TreeVerifier for each draft_token_num"
+            )
+        self.batch, self.cache_indices = B, cache_indices
+        self.plan = plan(parents=self.parents)
+        self.taps = windows(self.parents, self.width)
+
+    def causal_conv1d_update(self, layer_id: int, x: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None = None,
+                             activation: str | bool | None = None) -> Tensor:  # fmt: skip
+        """The short convolution of every node along its root path; conv_state is only read.
+
+        x [B, C, T] (SGLang's view of [B*T, C]); conv_state [slots, C, W-1]; weight [C, W]; bias [C]; activation "silu", "swish",
+        True or None. Returns [B, C, T], a view of this object's buffer: q, k and v split from it are not copied again.
+        """
+        B, C, T = x.shape
+        if (B, T) != (self.batch, self.T) or C != sum(self.split):
+            raise CanopyError(f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}")
+        inputs, mixed = self._inputs[layer_id, :B], self._mixed[layer_id, :B]
+        inputs.copy_(x.transpose(1, 2))
+        window = conv_state[self._slots()][..., 1 - self.width :]
+        mixed.copy_(convolve(inputs, window, weight, bias, self.taps, activation in ("silu", "swish", True)))
+        return mixed.transpose(1, 2)
+
+    def target_verify(self, layer_id: int, A_log: Tensor, dt_bias: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor,
+                      *, ssm_states: Tensor, cache_indices: Tensor, query_start_loc: Tensor | None = None,
+                      intermediate_states_buffer: Tensor | None = None, intermediate_state_indices: Tensor | None = None,
+                      cache_steps: int | None = None, retrieve_parent_token: Tensor | None = None) -> Tensor:  # fmt: skip
+        """Every node's output through one layer; ssm_states is only read.
+
+        q, k [1, B*T, H, K], v [1, B*T, HV, V]: strided views are read in place; a, b [B*T, HV]; A_log, dt_bias [HV];
+        ssm_states [slots, HV, V, K]; cache_indices [B] as in begin. q and k are L2-normalised, the scale is K^-0.5, as SGLang's
+        call does. query_start_loc, the intermediate buffers, cache_steps and retrieve_parent_token are taken so that the call
+        site stays as it is: requests have draft_token_num tokens each, the tree is that of begin, and no intermediate state is
+        written.
+
+        Returns o [1, B*T, HV, V] in v's dtype; padding requests have zeros.
+        """
+        H, HV, K, V = self.heads
+        B, T = self.batch, self.T
+        for name, tensor, shape in (("q", q, (1, B * T, H, K)), ("k", k, (1, B * T, H, K)), ("v", v, (1, B * T, HV, V)),
+                                    ("a", a, (B * T, HV)), ("b", b, (B * T, HV))):  # fmt: skip
+            if tuple(tensor.shape) != shape:
+                raise CanopyError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+        if self._known.get(layer_id) != (A_log.data_ptr(), dt_bias.data_ptr()):
+            self._a_log[layer_id].copy_(A_log.detach())
+            self._dt_bias[layer_id].copy_(dt_bias.detach())
+            self._known[layer_id] = (A_log.data_ptr(), dt_bias.data_ptr())
+        mixed, gates = self._mixed[layer_id, :B], self._gates[layer_id, :B]
+        kept_k, kept_v = (self._part(mixed, part) for part in (1, 2))
+        for kept, given in ((kept_k, k), (kept_v, v)):
+            if kept.data_ptr() != given.data_ptr():  # not split from causal_conv1d_update's result
+                kept.copy_(given.view(kept.shape))
+        gates[:, :, 0].copy_(a.view(B, T, HV))
+        gates[:, :, 1].copy_(b.view(B, T, HV))
+        o = verify(q.detach().view(B, T, H, K), kept_k, kept_v, a=gates[:, :, 0], b=gates[:, :, 1], a_log=self._a_log[layer_id],
+                   dt_bias=self._dt_bias[layer_id], l2norm=True, state=ssm_states, slot_index=cache_indices, parents=self.parents,
+                   plan=self.plan)  # fmt: skip
+        return o.view(1, B * T, HV, V)
+
+    def update_mamba_state_after_mtp_verify(self, last_correct_step_indices: Tensor, mamba_track_indices: Tensor | None = None,
+                                            mamba_steps_to_track: Tensor | None = None, *, temporal: Tensor,
+                                            conv: Tensor | None = None) -> None:  # fmt: skip
+        """Commits the accepted node of every request in all layers: the state in one launch, then the convolution windows.
+
+        last_correct_step_indices [B]: the accepted node of each request, below 0 for none. mamba_track_indices [B] slots and
+        mamba_steps_to_track [B] nodes (below 0 none): a second state to keep, for requests that accept a node. temporal [layers, slots, HV, V, K]: the pool;
+        conv [layers, slots, C, W-1]: the windows.
+        """
+        B = self.batch
+        leaf = last_correct_step_indices.int()
+        track_leaf = None if mamba_steps_to_track is None else mamba_steps_to_track.int()
+        track_slot = None if mamba_track_indices is None else mamba_track_indices.to(self.cache_indices.dtype)
+        if conv is not None:  # first: it reads the windows before any is written
+            self._commit_windows(conv, [(leaf, self.cache_indices), (track_leaf, track_slot)])
+        mixed, gates = self._mixed[:, :B], self._gates[:, :B]
+        commit(self._part(mixed, 1), self._part(mixed, 2), a=gates[:, :, :, 0], b=gates[:, :, :, 1], a_log=self._a_log,
+               dt_bias=self._dt_bias, l2norm=True, state=temporal, slot_index=self.cache_indices, parents=self.parents,
+               plan=self.plan, leaf=leaf, track_leaf=track_leaf, track_slot=track_slot)  # fmt: skip
+
+    def _part(self, mixed: Tensor, part: int) -> Tensor:
+        """q, k or v of [..., C] as [..., heads, width]."""
+        H, HV, K, V = self.heads
+        heads, width = ((H, K), (H, K), (HV, V))[part]
+        return mixed.split(self.split, -1)[part].unflatten(-1, (heads, width))
+
+    def _slots(self) -> Tensor:
+        """Slots to read for every request; padding reads slot 0, and what comes of it goes nowhere."""
+        return self.cache_indices.clamp(min=0).long()
+
+    def _commit_windows(self, conv: Tensor, targets: list[tuple[Tensor | None, Tensor | None]]) -> None:
+        pool = conv[..., 1 - self.width :]
+        before, inputs = pool[:, self._slots()], self._inputs[:, : self.batch]
+        accepted = targets[0][0]
+        moving = (accepted >= 0) & (accepted < self.T) & (self.cache_indices >= 0)
+        for leaf, slots in targets:
+            if leaf is not None and slots is not None:
+                live = moving & (leaf >= 0) & (leaf < self.T) & (slots >= 0)
+                after = committed_window(inputs, before, self.taps, leaf, self.width - 1)
+                write_windows(pool, slots, live, after)
