@@ -4,7 +4,7 @@ SECONDS := 600
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
+.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -36,6 +36,18 @@ wheel:
 python-test: wheel
 	@build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl
 	@build-python/venv/bin/python -m pytest tests/python
+
+# web/dist, a static site; page-screenshots draws it into out/page.
+page:
+	@scripts/setup.sh page
+	@scripts/page.sh build
+
+page-serve: page
+	@scripts/page.sh serve
+
+page-screenshots: page
+	@scripts/setup.sh page-test
+	@scripts/page.sh screenshots
 
 bench: build
 	@$(BUILD)/canopy bench --device cpu

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian or Ubuntu, and nothing that is there: scripts/setup.sh demo|test|plot|gpu|python
+# Installs what is missing on Debian or Ubuntu, and nothing that is there:
+# scripts/setup.sh demo|test|plot|gpu|python|page|page-test
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
-  demo | test | plot | gpu | python) set_name=$1 ;;
-  *) echo "usage: scripts/setup.sh demo|test|plot|gpu|python" >&2; exit 2 ;;
+  demo | test | plot | gpu | python | page | page-test) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test|plot|gpu|python|page|page-test" >&2; exit 2 ;;
 esac
 
 program() { command -v "$1" > /dev/null 2>&1; }
@@ -57,6 +58,30 @@ probe_plot() {
 probe_python() {
   need python3 program python3
   need python3-venv python_has "ensurepip, venv"
+}
+
+probe_page() {
+  need clang program clang++
+  need lld program wasm-ld
+  need nodejs program node
+  need npm program npm
+}
+
+probe_page_test() {
+  need chromium program chromium
+  need fonts-inter installed fonts-inter
+  need fonts-dejavu-core installed fonts-dejavu-core
+}
+
+# Second pass, as below: the runtime that C++ needs in WebAssembly.
+wasm_links() {
+  printf '#include <string>\nint main(int n, char**) { return std::to_string(n / 3.0).size() + (__int128(n) * n >> 7); }\n' |
+    clang++ --target=wasm32-wasi -std=c++20 -fno-exceptions -x c++ - -o /dev/null > /dev/null 2>&1
+}
+probe_wasm() {
+  local n
+  n=$(clang_major)
+  wasm_links || missing+=(wasi-libc "libc++-$n-dev-wasm32" "libc++abi-$n-dev-wasm32" "libclang-rt-$n-dev-wasm32")
 }
 
 # Second pass, when clang is there and tells its version.
@@ -115,6 +140,8 @@ probe_rest() {
     test) probe_test ;;
     plot) probe_plot ;;
     python) probe_python ;;
+    page) probe_page ;;
+    page-test) probe_page; probe_page_test ;;
   esac
 }
 
@@ -129,6 +156,21 @@ if [ "$set_name" = test ]; then
   probe_clang
   install_missing
   program aarch64-linux-gnu-g++ || install_optional g++-aarch64-linux-gnu "the NEON kernels are not compiled"
+fi
+
+if [[ $set_name == page* ]]; then
+  probe_wasm
+  install_missing
+fi
+# nginx without its service: a test wants the program, not a server that starts with the machine.
+if [ "$set_name" = page-test ] && ! program nginx && [ ! -x /usr/sbin/nginx ] && [ ! -x build-nginx/usr/sbin/nginx ]; then
+  missing=(nginx)
+  program apt-get || give_up "this is not Debian or Ubuntu (no apt-get)" "install nginx, then run make again"
+  echo "setup: unpacking nginx into build-nginx"
+  mkdir -p build-nginx
+  (cd build-nginx && apt-get download -qq nginx nginx-common > /dev/null 2>&1 && for package in ./*.deb; do dpkg -x "$package" .; done) ||
+    give_up "apt-get download nginx failed" "connect the machine, or apt-get install nginx"
+  missing=()
 fi
 
 # Where CUDA kernels will be compiled: the headers with CuTe's instruction atoms, pinned, beside the build folders.

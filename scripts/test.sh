@@ -19,8 +19,8 @@ section() {
   read -r broken tests < <(sed -n 's/.*tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log" | awk '{b += $1; t += $2} END {print b + 0, t + 0}')
   passed=$((passed + tests - broken))
   failed=$((failed + broken))
-  # "2 failed, 275 passed, 1 skipped in 12.66s"
-  read -r tests broken < <(sed -n '/^[0-9].* in [0-9.]*s/p' "$log" | awk '{for (i = 2; i <= NF; ++i) {if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^(failed|error)/) f += $(i - 1)}} END {print p + 0, f + 0}')
+  # "2 failed, 275 passed, 1 skipped in 12.66s", "Tests  2 failed | 96 passed (98)"
+  read -r tests broken < <(sed -n -e '/^[0-9].* in [0-9.]*s/p' -e '/^ *Tests  /p' "$log" | awk '{for (i = 2; i <= NF; ++i) {if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^(failed|error)/) f += $(i - 1)}} END {print p + 0, f + 0}')
   passed=$((passed + tests))
   failed=$((failed + broken))
   if [ "$status" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$name"); fi
@@ -44,6 +44,7 @@ python_tests() {
     build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl &&
     build-python/venv/bin/python -m pytest tests/python
 }
+page() { scripts/setup.sh page-test && scripts/page.sh test; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
   aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -fno-exceptions -DCANOPY_ISA=baseline -Iinclude -Isrc \
@@ -54,6 +55,7 @@ if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "Python" python_tests
+  section "page" page
   section "NEON kernels compile" neon
   section "CUDA kernels: registers, shared memory" scripts/check_resources.sh build
   section "AddressSanitizer, UndefinedBehaviorSanitizer" asan

@@ -4,6 +4,13 @@ import { isAncestor, pathTo, type Block, type Core, type Tree } from "../core.ts
 import type { Order } from "../state.ts";
 
 const kGap = 3; // cells between a block's outside columns and its diagonal block
+const kHairFrom = 6; // canvas pixels a cell from which on a hair of ground is left between cells
+enum Cell {
+  empty, // computed by a dense kernel, zero
+  seen,
+  self,
+}
+const kCellColours = ["--cell-empty", "--cell", "--cell-self"];
 
 interface Figure {
   box: HTMLElement;
@@ -60,21 +67,21 @@ export class MaskView {
     this.position = order === "dfs" ? tree.dfsRank : tree.levelRank;
     this.at = new Int32Array(tree.nodes);
     for (let i = 0; i < tree.nodes; ++i) this.at[this.position[i]] = i;
-    const columns = Math.max(...this.blocks.map((b) => b.ancestors + kGap + b.rows));
+    const columns = this.gatheredColumns();
     // One scale for both, so that the saved area can be seen.
     const ratio = window.devicePixelRatio || 1;
     const fit = Math.min(widthFull / tree.nodes, widthGathered / columns, 22);
-    this.sharp = fit * ratio >= 6 ? Math.floor(fit * ratio) : Math.ceil(fit * ratio);
-    this.cell = fit * ratio >= 6 ? this.sharp / ratio : fit;
+    this.sharp = fit * ratio >= kHairFrom ? Math.floor(fit * ratio) : Math.ceil(fit * ratio);
+    this.cell = fit * ratio >= kHairFrom ? this.sharp / ratio : fit;
     this.paintFull();
-    this.paintGathered(columns);
+    this.paintGathered();
     this.show(Math.min(this.node, tree.nodes - 1));
   }
 
   repaint(): void {
     if (!this.tree) return;
     this.paintFull();
-    this.paintGathered(Math.max(...this.blocks.map((b) => b.ancestors + kGap + b.rows)));
+    this.paintGathered();
     this.show(this.node);
   }
 
@@ -91,65 +98,61 @@ export class MaskView {
     this.showGathered(tree.dfsRank[node]);
   }
 
-  // Columns and rows in cells; the context then draws in cells.
-  private size(f: Figure, columns: number, rows: number): CanvasRenderingContext2D {
+  private size(f: Figure, columns: number, rows: number): void {
     const width = columns * this.cell, height = rows * this.cell;
-    f.canvas.width = columns * this.sharp;
-    f.canvas.height = rows * this.sharp;
     for (const e of [f.canvas, f.overlay]) (e.style.width = `${width}px`), (e.style.height = `${height}px`);
     f.overlay.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const context = f.canvas.getContext("2d")!;
-    context.scale(this.sharp, this.sharp);
-    return context;
   }
 
-  private colours(): { seen: string; self: string; empty: string } {
-    const style = getComputedStyle(document.documentElement), get = (name: string) => style.getPropertyValue(name).trim();
-    return { seen: get("--cell"), self: get("--cell-self"), empty: get("--cell-empty") };
+  // One pixel a cell, then enlarged without smoothing: a chain of 256 has 32,896 cells, too many to draw one by one.
+  private paint(f: Figure, columns: number, rows: number, fill: (put: (column: number, row: number, what: Cell) => void) => void): void {
+    this.size(f, columns, rows);
+    const style = getComputedStyle(document.documentElement);
+    const colours = kCellColours.map((name) => parseInt(style.getPropertyValue(name).trim().slice(1), 16));
+    const image = new ImageData(columns, rows), pixels = new DataView(image.data.buffer);
+    fill((column, row, what) => pixels.setUint32(4 * (row * columns + column), colours[what] * 256 + 255));
+    const small = new OffscreenCanvas(columns, rows);
+    small.getContext("2d")!.putImageData(image, 0, 0);
+    const { sharp } = this;
+    f.canvas.width = columns * sharp;
+    f.canvas.height = rows * sharp;
+    const context = f.canvas.getContext("2d")!;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, 0, 0, columns * sharp, rows * sharp);
+    if (sharp < kHairFrom) return;
+    for (let r = 1; r < rows; ++r) context.clearRect(0, r * sharp - 1, columns * sharp, 1);
+    for (let c = 1; c < columns; ++c) context.clearRect(c * sharp - 1, 0, 1, rows * sharp);
   }
 
   private paintFull(): void {
-    const { tree } = this, context = this.size(this.full, tree.nodes, tree.nodes), colour = this.colours(), size = this.inner();
-    context.fillStyle = colour.empty;
-    context.beginPath(); // the dense triangle
-    for (let r = 0; r < tree.nodes; ++r) context.rect(0, r, r + 1, 1);
-    context.fill();
-    context.fillStyle = colour.seen;
-    context.beginPath();
-    for (let r = 0; r < tree.nodes; ++r) {
-      for (let i = tree.parents[this.at[r]]; i >= 0; i = tree.parents[i]) context.rect(this.position[i], r, size, size);
-    }
-    context.fill();
-    context.fillStyle = colour.self;
-    context.beginPath();
-    for (let r = 0; r < tree.nodes; ++r) context.rect(r, r, size, size);
-    context.fill();
+    const { tree, at, position } = this;
+    this.paint(this.full, tree.nodes, tree.nodes, (put) => {
+      for (let r = 0; r < tree.nodes; ++r) {
+        for (let c = 0; c < r; ++c) put(c, r, Cell.empty); // the dense triangle
+        for (let i = tree.parents[at[r]]; i >= 0; i = tree.parents[i]) put(position[i], r, Cell.seen);
+        put(r, r, Cell.self);
+      }
+    });
   }
 
   // Columns of a gathered row: the prefix of the first row's root path by depth, a gap, the block's own ranks.
-  private paintGathered(columns: number): void {
-    const { tree } = this, context = this.size(this.gathered, columns, tree.nodes), colour = this.colours(), size = this.inner();
-    for (const block of this.blocks) {
-      const own = block.ancestors > 0 ? block.ancestors + kGap : 0, top = block.first;
-      context.fillStyle = colour.empty;
-      context.fillRect(0, top, block.ancestors, block.rows);
-      for (let r = 0; r < block.rows; ++r) context.fillRect(own, top + r, r + 1, 1);
-      for (let r = 0; r < block.rows; ++r) {
-        const rank = top + r, node = tree.dfsOrder[rank];
-        context.fillStyle = colour.seen;
-        for (let a = 0; a < tree.prefix[rank]; ++a) context.fillRect(a, rank, size, size);
-        for (let t = 0; t < r; ++t) {
-          if (isAncestor(tree, tree.dfsOrder[top + t], node)) context.fillRect(own + t, rank, size, size);
+  private paintGathered(): void {
+    const { tree } = this;
+    this.paint(this.gathered, this.gatheredColumns(), tree.nodes, (put) => {
+      for (const block of this.blocks) {
+        const own = block.ancestors > 0 ? block.ancestors + kGap : 0;
+        for (let r = 0; r < block.rows; ++r) {
+          const rank = block.first + r, node = tree.dfsOrder[rank];
+          for (let a = 0; a < block.ancestors; ++a) put(a, rank, a < tree.prefix[rank] ? Cell.seen : Cell.empty);
+          for (let t = 0; t < r; ++t) put(own + t, rank, isAncestor(tree, tree.dfsOrder[block.first + t], node) ? Cell.seen : Cell.empty);
+          put(own + r, rank, Cell.self);
         }
-        context.fillStyle = colour.self;
-        context.fillRect(own + r, rank, size, size);
       }
-    }
+    });
   }
 
-  // A cell leaves a hair free where cells are large enough to be told apart.
-  private inner(): number {
-    return this.sharp >= 6 ? 1 - 1 / this.sharp : 1;
+  private gatheredColumns(): number {
+    return Math.max(...this.blocks.map((b) => (b.ancestors > 0 ? b.ancestors + kGap : 0) + b.rows));
   }
 
   private showGathered(rank: number): void {

@@ -4,6 +4,7 @@ import type { Answer, Question } from "../solver.worker.ts";
 import { decades, lineChart, type Line } from "./chart.ts";
 import { byId, fillWhenOpen, h, onWidth, segments, stillness, table } from "./dom.ts";
 import { counted, power, scientific } from "./format.ts";
+import { icon, type IconName } from "./icons.ts";
 import { TreeView } from "./tree_view.ts";
 
 export const kMethods = [
@@ -44,19 +45,19 @@ export class SolveView {
     this.worker.postMessage(module);
     this.worker.onmessage = ({ data }: MessageEvent<Answer>) => data.id === this.asked && this.solved(data.runs);
     this.view = new TreeView(byId("solve-tree"), { label, number, choose });
-    const button = (name: string, text: string, act: () => void) => h("button", { type: "button", class: "step", "aria-label": name, title: name, click: act }, text);
+    const button = (name: string, picture: IconName, act: () => void) => h("button", { type: "button", class: "step", "aria-label": name, title: name, click: act }, icon(picture));
     this.slider = h("input", { type: "range", id: "solve-step", min: 0, max: 1, value: 0, input: () => (this.stop(), this.go(Number(this.slider.value))) });
-    this.play = button("Play", "▶", () => (this.timer ? this.stop() : this.start()));
+    this.play = button("Play", "play", () => (this.timer ? this.stop() : this.start()));
     this.play.classList.add("play");
     byId("solve-controls").addEventListener("submit", (event) => event.preventDefault());
     byId("solve-controls").replaceChildren(
       segments("method", "Solver", kMethods.map((m) => ({ value: m.id, label: m.name })), this.method, (value) => this.pick(value as MethodId)),
       segments("keys", "Keys", kKeys.map((k) => ({ value: k.id, label: k.name })), this.keys, (value) => this.setKeys(value as KeysId)),
       h("div", { class: "transport", role: "group", "aria-label": "Steps" },
-        button("To the start", "⇤", () => (this.stop(), this.go(0))),
-        button("Step back", "←", () => (this.stop(), this.go(this.step - 1))),
+        button("To the start", "start", () => (this.stop(), this.go(0))),
+        button("Step back", "back", () => (this.stop(), this.go(this.step - 1))),
         this.play,
-        button("Step forward", "→", () => (this.stop(), this.go(this.step + 1))),
+        button("Step forward", "forward", () => (this.stop(), this.go(this.step + 1))),
         h("label", { for: "solve-step", class: "hidden" }, "Step"), this.slider));
     onWidth(byId("solve-tree"), (width) => ((this.treeWidth = width), this.drawTree()));
     onWidth(byId("solve-chart"), (width) => ((this.chartWidth = width), this.drawChart()));
@@ -98,15 +99,18 @@ export class SolveView {
     // The whole solve in about six seconds, but never faster than the eye.
     const pause = Math.max(90, Math.min(700, 6000 / Math.max(1, run.steps)));
     this.timer = window.setInterval(() => (this.step < (this.run()?.steps ?? 0) ? this.go(this.step + 1) : this.stop()), stillness() ? Math.max(pause, 500) : pause);
-    this.play.textContent = "❚❚";
-    this.play.setAttribute("aria-label", "Pause");
+    this.playing(true);
   }
 
   private stop(): void {
     window.clearInterval(this.timer);
     this.timer = 0;
-    this.play.textContent = "▶";
-    this.play.setAttribute("aria-label", "Play");
+    this.playing(false);
+  }
+
+  private playing(on: boolean): void {
+    this.play.replaceChildren(icon(on ? "pause" : "play"));
+    for (const name of ["aria-label", "title"]) this.play.setAttribute(name, on ? "Pause" : "Play");
   }
 
   private ask(): void {

@@ -1,4 +1,5 @@
 // Light, dark, or as the system has it.
+import { icon, type IconName } from "./icons.ts";
 
 const kNext: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
@@ -6,7 +7,7 @@ export function watchTheme(changed: () => void): void {
   const button = document.getElementById("theme") as HTMLButtonElement, root = document.documentElement;
   const show = () => {
     const now = root.dataset.theme ?? "auto";
-    button.textContent = { auto: "◐", light: "☀", dark: "☾" }[now] ?? "◐";
+    button.replaceChildren(icon(now as IconName));
     button.setAttribute("aria-label", `Colours: ${now === "auto" ? "as the system" : now}. Change to ${kNext[now] === "auto" ? "the system's" : kNext[now]}`);
     button.title = button.getAttribute("aria-label")!;
   };

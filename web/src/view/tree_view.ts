@@ -17,6 +17,7 @@ export class TreeView {
   private layout!: Layout;
   private radius = 4;
   private node = 0;
+  private path: number[] = []; // lit now
   private dots: Element[] = [];
   private lit!: SVGPathElement;
   private name!: SVGTextElement;
@@ -70,11 +71,11 @@ export class TreeView {
   show(node: number): void {
     this.node = node;
     if (!this.tree) return;
-    const path = pathTo(this.tree, node), on = new Set(path);
-    this.dots.forEach((dot, i) => {
-      dot.classList.toggle("path", on.has(i));
-      dot.classList.toggle("chosen", i === node);
-    });
+    const path = pathTo(this.tree, node);
+    for (const i of this.path) this.dots[i]?.classList.remove("path", "chosen");
+    for (const i of path) this.dots[i].classList.add("path");
+    this.dots[node].classList.add("chosen");
+    this.path = path;
     this.lit.setAttribute("d", path.map((i) => this.layout.edges[i]).join(""));
     const chosen = this.dots[node];
     chosen.setAttribute("aria-label", this.options.label(node));
