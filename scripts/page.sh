@@ -3,6 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=build-wasm/build.log
+# npm trusts what the system trusts.
+certificates=/etc/ssl/certs/ca-certificates.crt
+[ ! -e $certificates ] || export NODE_EXTRA_CA_CERTS=${NODE_EXTRA_CA_CERTS:-$certificates}
 
 quietly() { "$@" > "$log" 2>&1 || { cat "$log" >&2; exit 1; }; }
 
