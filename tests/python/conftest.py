@@ -1,8 +1,14 @@
 """The two ways in: NumPy through the C interface, PyTorch through the operators."""
 
-import problems
-import pytest
-from hypothesis import HealthCheck, settings
+import os
+
+# Before anything imports Triton: without a GPU its kernels run under its interpreter.
+if not os.path.exists("/dev/nvidiactl"):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import problems  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 # The machine is shared and small: no deadline, few examples; the seeds are Hypothesis's own, printed on failure.
 settings.register_profile("canopy", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
