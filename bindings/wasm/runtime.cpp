@@ -1,14 +1,14 @@
-// The system calls that the C library would import so that the C++ runtime can write to a terminal before it stops.
-// A page has none: they fail here, and the module imports nothing.
-#include <wasi/api.h>
-
-#include <cstddef>
+// What the C library would import from its host so that the C++ runtime can write to a terminal before it stops. A page
+// has none: the calls are defined here, they fail, and the module imports nothing. The library's name of an import is
+// __imported_, the host's module and the function; a 64-bit integer is an offset.
+namespace {
+constexpr int kBadFile = 8;  // the host interface's EBADF
+}
 
 extern "C" {
-__wasi_errno_t __wasi_fd_write(__wasi_fd_t, const __wasi_ciovec_t*, std::size_t, __wasi_size_t*) { return __WASI_ERRNO_BADF; }
-__wasi_errno_t __wasi_fd_seek(__wasi_fd_t, __wasi_filedelta_t, __wasi_whence_t, __wasi_filesize_t*) { return __WASI_ERRNO_BADF; }
-__wasi_errno_t __wasi_fd_close(__wasi_fd_t) { return __WASI_ERRNO_BADF; }
-__wasi_errno_t __wasi_fd_fdstat_get(__wasi_fd_t, __wasi_fdstat_t*) { return __WASI_ERRNO_BADF; }
+int __imported_wasi_snapshot_preview1_fd_write(int, int, int, int) { return kBadFile; }
+int __imported_wasi_snapshot_preview1_fd_seek(int, long long, int, int) { return kBadFile; }
+int __imported_wasi_snapshot_preview1_fd_close(int) { return kBadFile; }
 [[noreturn]] void abort_message(const char*, ...) { __builtin_trap(); }
 int __cxa_atexit(void (*)(void*), void*, void*) { return 0; }  // a module is never unloaded
 }

@@ -73,7 +73,7 @@ class Page {
       this.remember();
     }
     this.tree = this.core.tree();
-    this.node = Math.min(this.node, this.tree.nodes - 1);
+    this.node = this.tree.depths.lastIndexOf(this.tree.depth); // the deepest: its path says the most
     this.drawTree();
     performance.measure("tree", { start: started }); // what the tests hold to a frame
     this.drawMask();
@@ -126,7 +126,7 @@ class Page {
     this.treeView.show(this.node);
     const levels = new Int32Array(depth + 1);
     this.tree.depths.forEach((d) => ++levels[d]);
-    byId("tree-caption").textContent = `${counted(nodes, "node")}, ${counted(depth + 1, "level")}, at most ${Math.max(...levels)} a level. Point at a node, or use the arrow keys: its path to the root lights up.`;
+    byId("tree-caption").textContent = `${counted(nodes, "node")}, ${counted(depth + 1, "level")}, at most ${Math.max(...levels)} a level. Point at a node, or use the arrow keys, to light its path.`;
     this.read();
   }
 

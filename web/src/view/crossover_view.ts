@@ -66,7 +66,7 @@ export class CrossoverView {
 }
 
 // Classes each side of 1: the colour says which side, its strength how far.
-const kSteps = [1.25, 2, 3, 5];
+const kSteps = [1.2, 1.5, 2.5, 4.5];
 function shade(ratio: number): string {
   const strength = kSteps.filter((step) => Math.max(ratio, 1 / ratio) >= step).length;
   return `${ratio >= 1 ? "wins" : "loses"}-${strength}`;

@@ -63,7 +63,7 @@ export class LatencyView {
         const figure = h("figure", {}, h("figcaption", { class: "above" }, batch === 1 ? "One sequence" : `${batch} sequences`));
         const box = h("div", { class: "chart" });
         box.innerHTML = lineChart({
-          title: `${machine.name}, ${this.family}, batch ${batch}: time against nodes`, width, height: 260, lines, dots: true,
+          title: `${machine.name}, ${this.family}, batch ${batch}: time against nodes`, width, height: 250, lines, dots: true,
           x: { label: "nodes T", log: true, range: [sizes[0], sizes[sizes.length - 1]], ticks: sizes.filter((_, i) => sizes.length < 8 || i % 2 === 0) },
           y: { label: "time a layer", range: [least, most], ticks: decades(least, most, 6).map((e) => [10 ** e, microseconds(10 ** e)]) },
         });
@@ -75,8 +75,8 @@ export class LatencyView {
         const known = contender(name);
         key.append(h("span", { class: `chip ${known.role}` }, known.name));
       }
-      const first = cells[0];
-      return h("div", { class: "machine" }, h("h4", {}, machine.name), h("p", { class: "note" }, `${machine.layer}; median of ${first.repeats}, ${this.cache} caches.`), key, row,
+      const first = cells[0], farthest = Math.max(...cells.map((c) => c.relative ?? 0));
+      return h("div", { class: "machine" }, h("h4", {}, machine.name), h("p", { class: "note" }, `${machine.layer}; median of ${first.repeats}, ${this.cache} caches; at most ${scientific(farthest)} from the fp64 oracle.`), key, row,
         tableBelow(() => ({
           caption: `${machine.name}, ${this.family}: median, 10th to 90th percentile, error against the fp64 oracle`,
           head: ["Contender", "B", "T", "Depth", "Median", "10th", "90th", "Error"],

@@ -65,6 +65,7 @@ export class TreeView {
     this.lit = this.svg.querySelector(".lit")!;
     this.name = this.svg.querySelector(".name")!;
     this.name.toggleAttribute("hidden", numbered);
+    this.path = [];
     this.show(Math.min(this.node, tree.nodes - 1));
   }
 
