@@ -37,7 +37,7 @@ python-test: wheel
 	@build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl
 	@build-python/venv/bin/python -m pytest tests/python
 
-# web/dist, a static site; page-screenshots draws it into out/page.
+# web/dist, a static site; page-screenshots draws it into out/page and docs/page-*.png.
 page:
 	@scripts/setup.sh page
 	@scripts/page.sh build

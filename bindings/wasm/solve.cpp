@@ -54,7 +54,9 @@ void add_errors(const Output<double>& truth, const std::vector<float>& u, int T,
 }
 
 bool ready() { return session().head.tree == &session().tree && session().tree.size() > 0; }
-Error not_ready() { return Error::invalid("there is no head: call canopy_sample or canopy_head after choosing a tree"); }
+Error not_ready() {
+  return Error::invalid("there is no head: call canopy_sample or canopy_head after choosing a tree");
+}
 
 }  // namespace
 
@@ -80,12 +82,18 @@ CANOPY_WASM(canopy_sample) int canopy_sample(std::uint32_t seed, double cosine, 
 
 // A head of zeros for the tree, which the caller fills in.
 CANOPY_WASM(canopy_head) int canopy_head(int dim_k, int dim_v) {
-  if (dim_k < 1 || dim_k > 256 || dim_v < 1 || dim_v > 256)
-    return fail(Error::invalid("K and V: expected 1 to 256"));
+  if (dim_k < 1 || dim_k > 256 || dim_v < 1 || dim_v > 256) return fail(Error::invalid("K and V: expected 1 to 256"));
   Session& s = session();
   const std::size_t T = s.tree.size(), K = dim_k, V = dim_v;
-  s.head = {&s.tree, dim_k, dim_v, std::vector<double>(T * K), std::vector<double>(T * K), std::vector<double>(T * V),
-            std::vector<double>(T), std::vector<double>(T), std::vector<double>(K * V)};
+  s.head = {&s.tree,
+            dim_k,
+            dim_v,
+            std::vector<double>(T * K),
+            std::vector<double>(T * K),
+            std::vector<double>(T * V),
+            std::vector<double>(T),
+            std::vector<double>(T),
+            std::vector<double>(K * V)};
   return 0;
 }
 // 0 q [T,K], 1 k [T,K], 2 v [T,V], 3 g [T], 4 beta [T], 5 S0 [K,V].
@@ -98,10 +106,12 @@ CANOPY_WASM(canopy_head_width) int canopy_head_width(int which) {
   return which == 0 ? session().head.dim_k : session().head.dim_v;
 }
 
-// (E6) in fp32, watched: returns how many steps had to wait for one another. Residuals and errors also before the first.
+// (E6) in fp32, watched: returns how many steps had to wait for one another. Residuals and errors also before the
+// first.
 CANOPY_WASM(canopy_watch) int canopy_watch(int solver, int rows) {
   if (!ready()) return fail(not_ready());
-  if (solver < 0 || solver >= kSolverCount) return fail(Error::invalid("solver: expected an index of canopy_solver_name"));
+  if (solver < 0 || solver >= kSolverCount)
+    return fail(Error::invalid("solver: expected an index of canopy_solver_name"));
   const Session& s = session();
   const int T = s.tree.size(), V = s.head.dim_v;
   const auto exact = build_system(s.head, ancestor_sets(s.tree));

@@ -7,8 +7,9 @@
 namespace canopy::wasm {
 namespace {
 
-constexpr TreeFormat kFormats[] = {TreeFormat::detect,     TreeFormat::parents, TreeFormat::choices, TreeFormat::tuples,
-                                   TreeFormat::retrieve,   TreeFormat::successors, TreeFormat::mask, TreeFormat::widths};
+constexpr TreeFormat kFormats[] = {TreeFormat::detect, TreeFormat::parents,  TreeFormat::choices,
+                                   TreeFormat::tuples, TreeFormat::retrieve, TreeFormat::successors,
+                                   TreeFormat::mask,   TreeFormat::widths};
 constexpr int kFormatCount = sizeof kFormats / sizeof *kFormats;
 
 // Bytes of memory from verification until commit, a layer and sequence: HV value heads of a V x K state in fp32.
@@ -50,7 +51,8 @@ CANOPY_WASM(canopy_text_bytes) int canopy_text_bytes() { return static_cast<int>
 
 // The text as trees of a form (an index of canopy_format_name): how many; the first one becomes the tree.
 CANOPY_WASM(canopy_read) int canopy_read(int format) {
-  if (format < 0 || format >= kFormatCount) return fail(Error::invalid("format: expected an index of canopy_format_name"));
+  if (format < 0 || format >= kFormatCount)
+    return fail(Error::invalid("format: expected an index of canopy_format_name"));
   Result<ParsedTrees> parsed = parse_trees(session().text, kFormats[format], "the text");
   if (!parsed) return fail(parsed.error());
   if (parsed->trees.empty()) return fail(Error::invalid("the text: expected a tree, found an empty list"));
@@ -60,8 +62,8 @@ CANOPY_WASM(canopy_read) int canopy_read(int format) {
 }
 CANOPY_WASM(canopy_pick) int canopy_pick(int index) {
   if (index < 0 || index >= static_cast<int>(session().found.size()))
-    return fail(Error::invalid("the text holds " + std::to_string(session().found.size()) + " trees; asked for number " +
-                               std::to_string(index)));
+    return fail(Error::invalid("the text holds " + std::to_string(session().found.size()) +
+                               " trees; asked for number " + std::to_string(index)));
   set_tree(session().found[static_cast<std::size_t>(index)]);
   return 0;
 }
@@ -96,7 +98,8 @@ CANOPY_WASM(canopy_format_name) int canopy_format_name(int index) {
 
 // The tree written out in a form, in canopy_text.
 CANOPY_WASM(canopy_write) int canopy_write(int format) {
-  if (format <= 0 || format >= kFormatCount) return fail(Error::invalid("format: expected an index of canopy_format_name, not detect"));
+  if (format <= 0 || format >= kFormatCount)
+    return fail(Error::invalid("format: expected an index of canopy_format_name, not detect"));
   Result<std::string> written = format_tree(session().tree, kFormats[format]);
   if (!written) return fail(written.error());
   session().text = std::move(*written);
@@ -111,13 +114,20 @@ CANOPY_WASM(canopy_depth) int canopy_depth() { return session().tree.depth(); }
 CANOPY_WASM(canopy_tree_array) const std::int32_t* canopy_tree_array(int which) {
   const Session& s = session();
   switch (which) {
-    case 0: return give(s.tree.parents());
-    case 1: return give(s.tree.depths());
-    case 2: return give(s.tree.dfs_rank());
-    case 3: return give(s.tree.level_rank());
-    case 4: return give(s.tree.subtree_sizes());
-    case 5: return give(s.tree.dfs_order());
-    case 6: return give(std::span(s.plan.prefix, static_cast<std::size_t>(s.plan.nodes)));
+    case 0:
+      return give(s.tree.parents());
+    case 1:
+      return give(s.tree.depths());
+    case 2:
+      return give(s.tree.dfs_rank());
+    case 3:
+      return give(s.tree.level_rank());
+    case 4:
+      return give(s.tree.subtree_sizes());
+    case 5:
+      return give(s.tree.dfs_order());
+    case 6:
+      return give(std::span(s.plan.prefix, static_cast<std::size_t>(s.plan.nodes)));
   }
   return nullptr;
 }

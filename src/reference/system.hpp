@@ -26,8 +26,8 @@ std::vector<NodeSet> ancestor_sets(const Tree& tree);
 template <class Real>
 System<Real> build_system(const Head<Real>& head, std::vector<NodeSet> ancestors);
 
-// Sees U [T,V] so far after each step that waits for the one before: a row, a block, a level, a term, a factor. Rows that
-// a substitution has not reached stand at R.
+// Sees U [T,V] so far after each step that waits for the one before: a row, a block, a level, a term, a factor. Rows
+// that a substitution has not reached stand at R.
 template <class Real>
 using Watch = std::function<void(const std::vector<Real>& u)>;
 

@@ -38,8 +38,10 @@ TEST(ReferenceWatch, CountsTheStepsAndEndsAtTheAnswer) {
       const auto steps = [&](Solver solver, int rows) {
         const Watched w = watched(system, *tree, solver, rows);
         EXPECT_EQ(w.u, solve(system, *tree, solver, rows)) << family << ' ' << nodes << ' ' << name_of(solver);
-        if (!w.steps.empty()) EXPECT_EQ(w.steps.back(), w.u);
-        else EXPECT_EQ(w.u, system.r);
+        if (!w.steps.empty())
+          EXPECT_EQ(w.steps.back(), w.u);
+        else
+          EXPECT_EQ(w.u, system.r);
         return int(w.steps.size());
       };
       EXPECT_EQ(steps(Solver::row, 16), nodes);
@@ -78,7 +80,8 @@ TEST(ReferenceWatch, ATermFinishesALevelOfTheSeries) {
   for (int term = 1; term <= tree->depth(); ++term) {
     for (int i = 0; i < tree->size(); ++i) {
       if (tree->depths()[i] > term) continue;
-      for (int e = i * 3; e < i * 3 + 3; ++e) EXPECT_EQ(w.steps[term - 1][e], w.u[e]) << "node " << i << " term " << term;
+      for (int e = i * 3; e < i * 3 + 3; ++e)
+        EXPECT_EQ(w.steps[term - 1][e], w.u[e]) << "node " << i << " term " << term;
     }
   }
 }

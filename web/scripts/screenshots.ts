@@ -2,8 +2,10 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Browser, ready, serve } from "./browser.ts";
+import { root } from "./data.ts";
 
 const folder = process.argv[2] ?? "out/page";
+const readme = join(root, "docs"); // the first screen, as the README shows it
 mkdirSync(folder, { recursive: true });
 const { address, server } = await serve();
 const browser = new Browser();
@@ -16,7 +18,9 @@ try {
       await page.locator("#tree-view svg").focus();
       for (const key of ["End", "ArrowUp"]) await page.keyboard.press(key);
       await page.evaluate(() => (document.activeElement as HTMLElement).blur());
+      await page.evaluate(() => scrollTo(0, 0));
       await page.screenshot({ path: join(folder, `${name}-${colorScheme}.png`) });
+      if (name === "desktop") await page.screenshot({ path: join(readme, `page-${colorScheme}.png`), scale: "css" });
       for (const section of ["mask", "solve", "memory", "latency", "crossover", "accuracy", "published"])
         await page.locator(`#${section}`).screenshot({ path: join(folder, `${name}-${colorScheme}-${section}.png`) });
       await page.locator("#explode").click();

@@ -27,6 +27,7 @@ class Page {
   private readonly solveView: SolveView;
   private readonly memoryView: MemoryView;
   private later = 0;
+  private address = 0;
 
   constructor(private readonly core: Core, module: WebAssembly.Module) {
     const files = treeFiles.map((file) => ({ ...file, count: core.read(file.text) }));
@@ -93,8 +94,10 @@ class Page {
     if (this.take(choice)) this.picker.show(choice);
   }
 
+  // When the slider rests: browsers refuse a page that changes its address a hundred times in half a minute.
   private remember(): void {
-    history.replaceState(null, "", toQuery(this.state) + location.hash);
+    window.clearTimeout(this.address);
+    this.address = window.setTimeout(() => history.replaceState(null, "", toQuery(this.state) + location.hash), 300);
   }
 
   private number(node: number): number {

@@ -72,7 +72,7 @@ describe.each([
       await slide(page, "nodes", 21);
       expect(await nodesDrawn(page), name).toBe(21);
       expect(await caption(page), name).toContain("21 nodes");
-      expect(page.url(), name).toContain(`tree=${name}&nodes=21`);
+      await page.waitForURL((url) => url.search.includes(`tree=${name}&nodes=21`));
       expect(await page.locator("#mask-count dd").allInnerTexts(), name).toEqual(["3", expect.stringMatching(/^[23]$/)]);
       expect(await page.locator("#tree .message").isVisible()).toBe(false);
     }
@@ -334,6 +334,33 @@ describe("when the system asks for little motion", () => {
     expect(await page.evaluate(() => getComputedStyle(document.documentElement).scrollBehavior)).toBe("auto");
     expect(await page.locator("#solve-tree .node circle").first().evaluate((e) => getComputedStyle(e).transitionDuration)).toBe("0s");
     expect(await page.evaluate(() => document.getAnimations().length)).toBe(0);
+  });
+});
+
+describe("result files of several machines", () => {
+  it.each([1280, 360])("stand side by side at %i pixels", async (width) => {
+    const { page, errors } = await browser.open({ viewport: { width, height: 800 } });
+    await page.route(/results-.*\.json$/, async (route) => {
+      const results = await (await route.fetch()).json();
+      const names: Record<string, string> = { cpu_closed_form: "cuda_fused half", cpu_serial_resident: "cuda_serial_resident fp32", cpu_serial_snapshot: "cuda_serial_snapshot fp32" };
+      const cells = results.machines[0].cells.filter((c: { family: string }) => c.family === "best-first-4" || c.family === "chain");
+      const gpu = (name: string, factor: number) => ({
+        ...results.machines[0], id: name, name,
+        cells: cells.map((c: { contender: string; family: string; medianUs: number }) => ({ ...c, contender: names[c.contender], family: c.family.replace("-4", ""), medianUs: c.medianUs * factor })),
+      });
+      results.machines.push(gpu("NVIDIA A", 0.003), gpu("NVIDIA B", 0.002));
+      await route.fulfill({ json: results });
+    });
+    await page.goto(address);
+    await ready(page);
+    await page.waitForSelector("#latency .machine");
+    expect(await page.locator("#latency h4").allInnerTexts()).toEqual([expect.stringContaining("EPYC"), "NVIDIA A", "NVIDIA B"]);
+    expect(await page.locator("#crossover figcaption").allInnerTexts()).toEqual([expect.stringContaining("EPYC"), "NVIDIA A", "NVIDIA B"]);
+    expect(await page.locator("#latency .chip").allInnerTexts()).toContain("one solve, half");
+    expect(await page.locator("footer details").count()).toBe(3);
+    expect(await overflow(page)).toBeLessThanOrEqual(0);
+    await page.locator("#latency").screenshot({ path: process.env.SHOTS ? `${process.env.SHOTS}/machines-${width}.png` : undefined });
+    expect(errors).toEqual([]);
   });
 });
 

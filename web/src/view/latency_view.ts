@@ -15,7 +15,8 @@ export function contender(name: string): Known {
   if (name.includes("serial_resident")) return { name: "walk, state resident", role: "sky" };
   if (name.includes("closed_form")) return { name: "one solve", role: "leaf" };
   const [base, ...precision] = name.split(" ");
-  if (base.includes("fused")) return { name: ["one solve", ...precision].join(", "), role: "leaf" };
+  const dash: Record<string, string> = { precise: " dashed", fp32: " dotted" };
+  if (base.includes("fused")) return { name: ["one solve", ...precision].join(", "), role: `leaf${dash[precision[0]] ?? ""}` };
   if (base === "floor") return { name: "loads and stores only", role: "ink" };
   return { name, role: "ink" };
 }

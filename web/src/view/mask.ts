@@ -111,7 +111,9 @@ export class MaskView {
     const colours = kCellColours.map((name) => parseInt(style.getPropertyValue(name).trim().slice(1), 16));
     const image = new ImageData(columns, rows), pixels = new DataView(image.data.buffer);
     fill((column, row, what) => pixels.setUint32(4 * (row * columns + column), colours[what] * 256 + 255));
-    const small = new OffscreenCanvas(columns, rows);
+    const small = document.createElement("canvas");
+    small.width = columns;
+    small.height = rows;
     small.getContext("2d")!.putImageData(image, 0, 0);
     const { sharp } = this;
     f.canvas.width = columns * sharp;

@@ -44,6 +44,10 @@ export class SolveView {
     this.worker = new Worker(new URL("../solver.worker.ts", import.meta.url), { type: "module" });
     this.worker.postMessage(module);
     this.worker.onmessage = ({ data }: MessageEvent<Answer>) => data.id === this.asked && this.solved(data.runs);
+    this.worker.onerror = (event) => {
+      byId("solve").removeAttribute("aria-busy");
+      byId("solve-read").textContent = `The solver could not start here: ${event.message || "its worker was refused"}`;
+    };
     this.view = new TreeView(byId("solve-tree"), { label, number, choose });
     const button = (name: string, picture: IconName, act: () => void) => h("button", { type: "button", class: "step", "aria-label": name, title: name, click: act }, icon(picture));
     this.slider = h("input", { type: "range", id: "solve-step", min: 0, max: 1, value: 0, input: () => (this.stop(), this.go(Number(this.slider.value))) });
