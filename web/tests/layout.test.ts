@@ -69,6 +69,7 @@ describe("contrast", () => {
   it.each(themes.slice(0, 2))("of what is drawn or focused is 3 in the $name theme", ({ colours }) => {
     for (const ground of ["paper", "card"])
       for (const line of ["edge", "leaf", "bark", "sky", "alarm", "focus", "cell-self"]) expect(contrast(colours[line], colours[ground]), `${line} on ${ground}`).toBeGreaterThanOrEqual(3);
-    expect(contrast(colours["cell-self"], colours["cell-empty"])).toBeGreaterThanOrEqual(3);
+    for (const cell of ["cell", "cell-self"])
+      for (const ground of ["cell-empty", "paper"]) expect(contrast(colours[cell], colours[ground]), `${cell} on ${ground}`).toBeGreaterThanOrEqual(3);
   });
 });
