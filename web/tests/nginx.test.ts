@@ -123,8 +123,8 @@ describe("nginx", () => {
     expect(answer.body.toString()).toBe("404: there is no such page here.\n");
   });
 
-  it.each(["/", "/nothing", "/assets/nothing.js"])("sends the security headers with %s", async (path) => {
-    const { headers } = await get(path);
+  it.each(["/", "/nothing", "/assets/nothing.js", () => asset(".js")])("sends the security headers with %s", async (where) => {
+    const { headers } = await get(typeof where === "string" ? where : where());
     expect(headers["content-security-policy"]).toContain("default-src 'none'");
     expect(headers["content-security-policy"]).not.toMatch(/'unsafe-(inline|eval)'/);
     expect(headers).toMatchObject({
