@@ -6,7 +6,10 @@ program=$1 file=$2
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT
 part=0
-bench() { "$program" bench "$@" --jsonl "$parts/$(printf %03d $((part += 1))).jsonl" > /dev/null; }
+bench() {
+  part=$((part + 1))
+  "$program" bench "$@" --jsonl "$parts/$(printf %03d $part).jsonl" > /dev/null
+}
 
 bench --sweep
 for levels in 2 4 8 16 32 64 128; do
