@@ -84,6 +84,7 @@ class Page {
     this.later = window.setTimeout(() => {
       this.memoryView.setTree(this.tree);
       this.solveView.setTree(this.tree);
+      this.solveView.show(this.node);
       fillWhenOpen(byId("tree-table"), () => ({ caption: "Every node", head: ["Node", "Parent", "Depth", "Depth-first row", "Level row", "Nodes below"], rows: [...this.tree.parents].map((p, i) => [i, p < 0 ? "root" : p, this.tree.depths[i], this.tree.dfsRank[i], this.tree.levelRank[i], this.tree.subtree[i] - 1]) }));
       fillWhenOpen(byId("mask-table"), () => ({ caption: "What each row sees, in depth-first order", head: ["Row", "Node", "Sees rows", "Of them outside its block"], rows: [...this.tree.dfsOrder].map((node, r) => [r, node, listed(pathTo(this.tree, node).map((i) => this.tree.dfsRank[i])), this.tree.prefix[r]]) }));
     }, 60);

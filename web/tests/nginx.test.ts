@@ -48,7 +48,7 @@ beforeAll(async () => {
   mkdirSync(join(folder, "logs"));
   port = await freePort();
   // The file as it is, but for where the page lies and the port.
-  const site = readFileSync(join(root, "deploy/nginx.conf"), "utf8").replace("/usr/share/nginx/html", dist).replace("listen 8080;", `listen 127.0.0.1:${port};`).replace(/^\s*listen \[::\]:8080;\n/m, "");
+  const site = readFileSync(join(root, "deploy/nginx.conf"), "utf8").replace("/usr/share/nginx/html", dist).replace("listen 8080;", `listen 127.0.0.1:${port};`);
   writeFileSync(join(folder, "site.conf"), site);
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((kind) => `${kind}_temp_path ${folder}/${kind};`).join(" ");
   const user = process.getuid?.() === 0 ? "user root;" : "";

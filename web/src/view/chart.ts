@@ -14,7 +14,7 @@ export interface LineChart {
   lines: Line[];
   x: { label: string; log: boolean; range: [number, number]; ticks: number[] };
   y: { label: string; range: [number, number]; ticks: [number, string][] };
-  marks?: { x?: number; y?: number; text: string; side?: "start" | "end" }[]; // reference lines
+  marks?: { x?: number; y?: number; text: string }[]; // reference lines
   dots: boolean;
 }
 
@@ -42,8 +42,8 @@ export function lineChart(chart: LineChart): string {
   for (const mark of chart.marks ?? []) {
     if (mark.x !== undefined) parts.push(`<path class="mark" d="M${f(px(mark.x))} ${top}V${height - bottom}"/>`);
     if (mark.y !== undefined) {
-      const side = mark.side ?? "start";
-      parts.push(`<path class="mark" d="M${left} ${f(py(mark.y))}H${width - right}"/><text class="mark-name" x="${side === "start" ? left + 4 : width - right}" y="${f(py(mark.y) - 6)}" text-anchor="${side}">${escape(mark.text)}</text>`);
+      const place = clearest(mark.text.length * 6.4, left + 4, width - right, py(mark.y), lines.map((line) => line.points.map(([vx, vy]) => [px(vx), py(vy)])));
+      parts.push(`<path class="mark" d="M${left} ${f(py(mark.y))}H${width - right}"/><text class="mark-name" x="${f(place.x)}" y="${f(place.y)}">${escape(mark.text)}</text>`);
     }
   }
   // Labels beside the last points, pushed apart.
@@ -62,6 +62,23 @@ export function lineChart(chart: LineChart): string {
     parts.push(`<text class="name ${line.role}" x="${f(px(vx) + 8)}" y="${f(at + 4)}">${escape(line.name)}</text>`);
   }
   return svg(chart.title, width, height, parts.join(""));
+}
+
+// Where along a horizontal line its label is farthest from the curves, above it or below.
+function clearest(wide: number, left: number, right: number, y: number, curves: number[][][]): { x: number; y: number } {
+  const places = [0, 0.25, 0.5, 0.75, 1].map((share) => left + share * Math.max(0, right - wide - left)).flatMap((x) => [y - 6, y + 15].map((baseline) => ({ x, y: baseline })));
+  const clearance = ({ x, y: baseline }: { x: number; y: number }) => {
+    let least = Infinity;
+    for (const curve of curves)
+      for (let i = 1; i < curve.length; ++i)
+        for (let t = 0; t <= 1; t += 0.05) {
+          const cx = curve[i - 1][0] + t * (curve[i][0] - curve[i - 1][0]), cy = curve[i - 1][1] + t * (curve[i][1] - curve[i - 1][1]);
+          const away = Math.max(0, x - cx, cx - x - wide);
+          least = Math.min(least, Math.hypot(away, cy - (baseline - 4)));
+        }
+    return least;
+  };
+  return places.reduce((best, place) => (clearance(place) > clearance(best) + 1 ? place : best));
 }
 
 export function svg(title: string, width: number, height: number, inside: string): string {

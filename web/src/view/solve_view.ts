@@ -189,7 +189,7 @@ export class SolveView {
     });
     byId("solve-legend").textContent = method.step === "block"
       ? "Filled: solved. Ringed: the block of this step. Hollow: waiting."
-      : `Filled: within ${power(-4)} of the fp64 oracle. Ringed: the level of this term. Hollow: its terms have not come. Broken rim: more than a tenth off although all its terms are there.`;
+      : `Filled: within ${power(-4)} of the fp64 oracle. Ringed: the level of this term. Hollow: its terms have not come. Pale: up to a tenth off. Broken rim: more, although all its terms are there.`;
   }
 
   private drawTree(): void {
@@ -214,7 +214,7 @@ export class SolveView {
       width: this.chartWidth, height: Math.min(330, Math.max(240, this.chartWidth * 0.6)), lines,
       x: { label: "step", log: false, range: [0, steps], ticks: Array.from({ length: Math.floor(steps / every) + 1 }, (_, i) => i * every) },
       y: { label: "residual", range, ticks: decades(range[0], range[1], 7).map((e) => [10 ** e, power(e)]) },
-      marks: [{ y: 1, text: "as wrong as having done nothing", side: "end" }, { x: 0, text: "" }],
+      marks: [{ y: 1, text: "what U = 0 would leave" }, { x: 0, text: "" }],
       dots: steps <= 40,
     });
     byId("solve-chart").prepend(key);

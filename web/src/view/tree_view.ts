@@ -85,7 +85,7 @@ export class TreeView {
       const x = this.layout.x[node], right = x > this.svg.clientWidth - 60;
       this.name.textContent = String(this.options.number(node));
       this.name.setAttribute("x", (right ? x - this.radius - 6 : x + this.radius + 6).toFixed(1));
-      this.name.setAttribute("y", (this.layout.y[node] - this.radius - 4).toFixed(1));
+      this.name.setAttribute("y", Math.max(12, this.layout.y[node] - this.radius - 4).toFixed(1));
       this.name.setAttribute("text-anchor", right ? "end" : "start");
     }
   }
