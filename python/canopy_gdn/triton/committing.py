@@ -20,7 +20,7 @@ def _add(S, at_k, at_u, at_gate, plane, order, rank, seen, coarse, fine, stride_
     return S + tl.dot(tl.trans(key * weight[:, None]), u, input_precision=PRECISION)
 
 
-@triton.jit(do_not_specialize=["T", "H", "HV", "B", "blocks", "padding_slot", "slots"])
+@triton.jit(do_not_specialize=["T", "H", "HV", "B", "blocks", "padding_slot", "slots", "plane"])
 def commit_kernel(k, u, state, slot_index, dst_slot, leaf, gates, order, rank_of, ancestors, path, prefix, count, status,
                   stride_kl, stride_kb, stride_kt, stride_kh, stride_layer, stride_slot, stride_head, stride_sv, stride_sk, T, H, HV, B,
                   blocks, plane, eps, padding_slot, slots, SLOTS: tl.constexpr, NORM: tl.constexpr, K: tl.constexpr, V: tl.constexpr,

@@ -11,7 +11,7 @@ CONFIGS = [triton.Config({"BV": bv}, num_warps=warps, num_stages=1) for bv, warp
 
 
 @tuned(CONFIGS, key=["K", "V", "SOLVER", "PRECISION", "wide"])
-@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot", "wide"])
+@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot", "wide", "plane"])
 def fused_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path, prefix, count, status, stride_qb, stride_qt,
                  stride_qh, stride_kb, stride_kt, stride_kh, stride_vb, stride_vt, stride_vh, stride_ob, stride_ot, stride_oh,
                  stride_slot, stride_head, stride_sv, stride_sk, T, H, HV, blocks, plane, scale, eps, padding_slot, wide,

@@ -9,7 +9,7 @@ import triton.language as tl
 FLOOR = tl.constexpr(-1024.0)
 
 
-@triton.jit(do_not_specialize=["T", "HV"])
+@triton.jit(do_not_specialize=["T", "HV", "plane"])
 def gates_kernel(g, beta, a_log, dt_bias, order, ancestors, count, out, stride_gb, stride_gt, stride_gh, stride_bb, stride_bt, stride_bh,
                  T, HV, plane, RAW: tl.constexpr, DOUBLED: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
     """out [3, B, HV, T] by rank: l in two parts, coarse + fine, and beta; rows 16 at a time.

@@ -8,7 +8,7 @@ import triton.language as tl
 from .common import decay, in_block, invert, load_rows, load_state, spoilt, tuned
 
 
-@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot"])
+@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot", "plane"])
 def factors_kernel(q, k, slot_index, gates, order, ancestors, path, prefix, count, diagonal, outside, stride_qb, stride_qt, stride_qh,
                    stride_kb, stride_kt, stride_kh, T, H, HV, blocks, plane, scale, eps, padding_slot, SLOTS: tl.constexpr,
                    NORM: tl.constexpr, K: tl.constexpr, BT: tl.constexpr, SOLVER: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
@@ -65,7 +65,7 @@ CONFIGS = [triton.Config({"BV": bv}, num_warps=warps, num_stages=1) for bv, warp
 
 
 @tuned(CONFIGS, key=["K", "V", "PRECISION", "wide"])
-@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot", "wide"])
+@triton.jit(do_not_specialize=["T", "H", "HV", "blocks", "padding_slot", "wide", "plane"])
 def apply_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path, prefix, count, status, diagonal, outside, stride_qb,
                  stride_qt, stride_qh, stride_kb, stride_kt, stride_kh, stride_vb, stride_vt, stride_vh, stride_ob, stride_ot,
                  stride_oh, stride_slot, stride_head, stride_sv, stride_sk, T, H, HV, blocks, plane, scale, eps, padding_slot, wide,

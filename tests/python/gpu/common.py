@@ -1,0 +1,117 @@
+"""What the checks on a GPU share: cases, errors, clocks, and a report that goes on after a failure."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import canopy_gdn
+import numpy as np
+import torch
+from canopy_gdn import Tree
+
+started = time.monotonic()
+results: list[dict[str, Any]] = []
+failures: list[str] = []
+
+
+def say(*words: Any) -> None:
+    print(f"[{time.monotonic() - started:5.1f} s]", *words, flush=True)
+
+
+def check(name: str, run: Callable[[], Any]) -> Any:
+    """Runs a check; a failure is reported and the rest goes on."""
+    try:
+        value = run()
+    except Exception as error:  # noqa: BLE001, whatever breaks is a result
+        failures.append(name)
+        say(f"FAILED {name}: {type(error).__name__}: {str(error)[:600]}")
+        print("".join(traceback.format_tb(error.__traceback__)[-3:])[:1500], flush=True)
+        return None
+    say(f"ok     {name}" + (f": {value}" if value is not None else ""))
+    return value
+
+
+def record(**values: Any) -> None:
+    results.append(values)
+
+
+def save(path: str) -> None:
+    with open(path, "w") as file:
+        file.writelines(json.dumps(line) + "\n" for line in results)
+
+
+def case(trees: list[Tree], heads: tuple[int, int] = (16, 32), dtype: torch.dtype = torch.bfloat16, seed: int = 0, raw: bool = False,
+         similar: bool = False) -> dict[str, Any]:  # fmt: skip
+    """Arguments of canopy_gdn.verify on the GPU: K = V = 128, fp32 pool with a slot more than sequences, slots shuffled."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, device="cuda", generator=generator)
+    parents, count = (torch.from_numpy(t).cuda() for t in canopy_gdn.batch(trees))
+    B, T = parents.shape
+    H, HV = heads
+    k = normal(B, T, H, 128)
+    if similar:
+        k = normal(1, 1, H, 128) + 0.1 * k
+    arguments = {"q": normal(B, T, H, 128).to(dtype), "k": torch.nn.functional.normalize(k, dim=-1).to(dtype),
+                 "v": normal(B, T, HV, 128).to(dtype), "state": normal(B + 1, HV, 128, 128), "parents": parents, "count": count,
+                 "slot_index": torch.randperm(B + 1, generator=torch.Generator().manual_seed(seed))[:B].int().cuda()}  # fmt: skip
+    if raw:
+        return arguments | {"a": normal(B, T, HV).to(dtype), "b": normal(B, T, HV).to(dtype), "a_log": normal(HV), "dt_bias": normal(HV),
+                            "l2norm": True}  # fmt: skip
+    beta = torch.rand(B, T, HV, device="cuda", generator=generator)
+    return arguments | {"l2norm": True,  # as models call it, and one form to compile
+                        "g": -0.1 * normal(B, T, HV).abs(), "beta": 0.95 + 0.05 * beta if similar else beta}
+
+
+def exact(arguments: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """o, U and l of the fp64 oracle on the same values."""
+    return canopy_gdn.oracle(**on_host(arguments))
+
+
+def on_host(arguments: dict[str, Any]) -> dict[str, Any]:
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return (value.float() if value.is_floating_point() else value).cpu().numpy()
+
+    return {name: one(value) for name, value in arguments.items()}
+
+
+def relative(got: Any, expected: np.ndarray) -> float:
+    got = got.double().cpu().numpy() if isinstance(got, torch.Tensor) else np.asarray(got, np.float64)
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+
+
+def within(error: float, limit: float, what: str = "") -> str:
+    assert error < limit, f"{what} {error:.2e}, allowed {limit:.0e}"  # NaN fails
+    return f"{what} {error:.1e}"
+
+
+def microseconds(run: Callable[[], Any], calls: int = 10, replays: int = 40) -> float:
+    """Median time of a call in a CUDA graph of `calls` of them, buffers warm."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            run()
+    times = []
+    for _ in range(replays):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / calls)
+    return sorted(times)[len(times) // 2]
+
+
+def best_first(nodes: int, batch: int = 1) -> list[Tree]:
+    return [Tree.family("best-first", nodes, seed=seed) for seed in range(batch)]
