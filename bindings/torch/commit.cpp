@@ -8,11 +8,11 @@
 
 namespace canopy_torch {
 
-void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& state, const Maybe& slot_index,
-            const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-            const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b, const Maybe& a_log,
-            const Maybe& dt_bias, const Maybe& dst_slot, const Maybe& track_leaf, const Maybe& track_slot,
-            const Maybe& stash_u, const Maybe& stash_l, const Maybe& row_status, const Maybe& workspace,
+void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& state, const Maybe& workspace,
+            const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index,
+            const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias,
+            const Maybe& next_token, const Maybe& next_sibling, const Maybe& dst_slot, const Maybe& track_leaf,
+            const Maybe& track_slot, const Maybe& stash_u, const Maybe& stash_l, const Maybe& row_status,
             bool beta_doubled, bool l2norm, double l2norm_eps, int64_t state_layout, int64_t padding_slot,
             int64_t method, const Name& implementation) {
   canopy_commit_params params;

@@ -6,13 +6,12 @@
 
 using namespace canopy_torch;
 
-// Tensors come first and scalars last, by keyword and with defaults: PyTorch's conversion of a Python int, float or
-// bool costs more than that of a tensor (0.3 us, NOTES.md), and an argument left at its default is not converted at
-// all.
-#define CANOPY_TREES \
-  "Tensor? slot_index, Tensor? parents, Tensor? next_token, Tensor? next_sibling, Tensor? count, Tensor? plan"
-#define CANOPY_GATES "Tensor? g, Tensor? beta, Tensor? a, Tensor? b, Tensor? a_log, Tensor? dt_bias"
-#define CANOPY_VERIFY "Tensor q, Tensor k, Tensor v, Tensor state, " CANOPY_TREES ", " CANOPY_GATES
+// What most calls pass stands first, what few pass last, and scalars by keyword, all with defaults: PyTorch converts
+// every argument that is passed (0.1 us a tensor or None, 0.3 us an int, float or bool) and none that is left out.
+#define CANOPY_INPUTS                                                                                     \
+  "Tensor? parents=None, Tensor? plan=None, Tensor? g=None, Tensor? beta=None, Tensor? slot_index=None, " \
+  "Tensor? count=None, Tensor? a=None, Tensor? b=None, Tensor? a_log=None, Tensor? dt_bias=None, "        \
+  "Tensor? next_token=None, Tensor? next_sibling=None"
 #define CANOPY_NORM "bool beta_doubled=False, bool l2norm=False, float l2norm_eps=1e-6"
 #define CANOPY_POOL "int state_layout=0, int padding_slot=-1"
 #define CANOPY_VERIFY_OPTIONS \
@@ -25,13 +24,15 @@ STABLE_TORCH_LIBRARY(canopy_gdn, m) {
   m.def(
       "plan_out(Tensor? parents, Tensor? next_token, Tensor? next_sibling, Tensor? count, Tensor? slot_index, "
       "Tensor(a!) plan, *, int slots=0, int padding_slot=-1) -> ()");
-  m.def("verify(" CANOPY_VERIFY ", *, " CANOPY_VERIFY_OPTIONS ", ScalarType? out_dtype=None) -> Tensor");
-  m.def("verify_out(" CANOPY_VERIFY
-        ", Tensor(a!) o, Tensor(b!)? stash_u, Tensor(c!)? stash_l, Tensor(d!)? row_status, "
-        "Tensor(e!)? workspace, *, " CANOPY_VERIFY_OPTIONS ") -> ()");
-  m.def("commit(Tensor k, Tensor? v, Tensor leaf, Tensor(a!) state, " CANOPY_TREES ", " CANOPY_GATES
-        ", Tensor? dst_slot, Tensor? track_leaf, Tensor? track_slot, Tensor? stash_u, Tensor? stash_l, "
-        "Tensor(b!)? row_status, Tensor(c!)? workspace, *, " CANOPY_NORM ", " CANOPY_POOL
+  m.def("verify(Tensor q, Tensor k, Tensor v, Tensor state, " CANOPY_INPUTS ", *, " CANOPY_VERIFY_OPTIONS
+        ", ScalarType? out_dtype=None) -> Tensor");
+  m.def(
+      "verify_out(Tensor q, Tensor k, Tensor v, Tensor state, Tensor(a!) o, Tensor(b!)? workspace=None, " CANOPY_INPUTS
+      ", Tensor(c!)? stash_u=None, Tensor(d!)? stash_l=None, Tensor(e!)? row_status=None, *, " CANOPY_VERIFY_OPTIONS
+      ") -> ()");
+  m.def("commit(Tensor k, Tensor? v, Tensor leaf, Tensor(a!) state, Tensor(b!)? workspace=None, " CANOPY_INPUTS
+        ", Tensor? dst_slot=None, Tensor? track_leaf=None, Tensor? track_slot=None, Tensor? stash_u=None, "
+        "Tensor? stash_l=None, Tensor(c!)? row_status=None, *, " CANOPY_NORM ", " CANOPY_POOL
         ", int method=0, str? implementation=None) -> ()");
 }
 

@@ -14,24 +14,24 @@ Tensor plan(const Maybe& parents, const Maybe& next_token, const Maybe& next_sib
             const Maybe& slot_index, int64_t slots, int64_t padding_slot);
 void plan_out(const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
               const Maybe& slot_index, const Tensor& plan, int64_t slots, int64_t padding_slot);
-Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& slot_index,
-              const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-              const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b, const Maybe& a_log,
-              const Maybe& dt_bias, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
+Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& parents,
+              const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index, const Maybe& count,
+              const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias, const Maybe& next_token,
+              const Maybe& next_sibling, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
               int64_t state_layout, int64_t padding_slot, int64_t precision, const Name& implementation,
               const OutDtype& out_dtype);
-void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& slot_index,
-                const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-                const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b,
-                const Maybe& a_log, const Maybe& dt_bias, const Tensor& o, const Maybe& stash_u, const Maybe& stash_l,
-                const Maybe& row_status, const Maybe& workspace, bool beta_doubled, bool l2norm, double l2norm_eps,
+void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Tensor& o,
+                const Maybe& workspace, const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta,
+                const Maybe& slot_index, const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log,
+                const Maybe& dt_bias, const Maybe& next_token, const Maybe& next_sibling, const Maybe& stash_u,
+                const Maybe& stash_l, const Maybe& row_status, bool beta_doubled, bool l2norm, double l2norm_eps,
                 double scale, int64_t state_layout, int64_t padding_slot, int64_t precision,
                 const Name& implementation);
-void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& state, const Maybe& slot_index,
-            const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-            const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b, const Maybe& a_log,
-            const Maybe& dt_bias, const Maybe& dst_slot, const Maybe& track_leaf, const Maybe& track_slot,
-            const Maybe& stash_u, const Maybe& stash_l, const Maybe& row_status, const Maybe& workspace,
+void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& state, const Maybe& workspace,
+            const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index,
+            const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias,
+            const Maybe& next_token, const Maybe& next_sibling, const Maybe& dst_slot, const Maybe& track_leaf,
+            const Maybe& track_slot, const Maybe& stash_u, const Maybe& stash_l, const Maybe& row_status,
             bool beta_doubled, bool l2norm, double l2norm_eps, int64_t state_layout, int64_t padding_slot,
             int64_t method, const Name& implementation);
 

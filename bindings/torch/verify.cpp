@@ -55,10 +55,10 @@ void run(const Reader& reader, const Tensor& q, canopy_verify_params& params, co
 
 }  // namespace
 
-Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& slot_index,
-              const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-              const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b, const Maybe& a_log,
-              const Maybe& dt_bias, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
+Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& parents,
+              const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index, const Maybe& count,
+              const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias, const Maybe& next_token,
+              const Maybe& next_sibling, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
               int64_t state_layout, int64_t padding_slot, int64_t precision, const Name& implementation,
               const OutDtype& out_dtype) {
   const Reader reader("q", q, 0);
@@ -76,11 +76,11 @@ Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
   return o;
 }
 
-void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& slot_index,
-                const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
-                const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& a, const Maybe& b,
-                const Maybe& a_log, const Maybe& dt_bias, const Tensor& o, const Maybe& stash_u, const Maybe& stash_l,
-                const Maybe& row_status, const Maybe& workspace, bool beta_doubled, bool l2norm, double l2norm_eps,
+void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Tensor& o,
+                const Maybe& workspace, const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta,
+                const Maybe& slot_index, const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log,
+                const Maybe& dt_bias, const Maybe& next_token, const Maybe& next_sibling, const Maybe& stash_u,
+                const Maybe& stash_l, const Maybe& row_status, bool beta_doubled, bool l2norm, double l2norm_eps,
                 double scale, int64_t state_layout, int64_t padding_slot, int64_t precision,
                 const Name& implementation) {
   const Reader reader("q", q, 0);

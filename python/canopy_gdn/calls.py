@@ -7,11 +7,20 @@ larger buffer are read in place.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from . import _abi, _problem
 
 Array = TypeVar("Array")  # numpy.ndarray or torch.Tensor
+_loaded: Any = None
+
+
+def _operators() -> Any:
+    """The module of the operators; an import statement in a call would cost as much as the rest of it."""
+    global _loaded
+    if _loaded is None:
+        from . import ops as _loaded
+    return _loaded
 
 
 def plan(*, parents: Array | None = None, next_token: Array | None = None, next_sibling: Array | None = None,
@@ -31,12 +40,10 @@ def plan(*, parents: Array | None = None, next_token: Array | None = None, next_
     if slot_index is not None and slots is None:
         raise _abi.CanopyError("slots: expected the number of slots of the pool, because slot_index is given, got None")
     if _problem.is_torch(parents) or _problem.is_torch(next_token):
-        from . import ops
-
-        return ops.plan(parents, next_token, next_sibling, count, slot_index, slots, padding_slot, out)
+        return _operators().plan(parents, next_token, next_sibling, count, slot_index, slots, padding_slot, out)
     from . import _numpy
 
-    return _numpy.plan(given, out)
+    return cast(Array, _numpy.plan(given, cast(Any, out)))
 
 
 def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None, beta: Array | None = None,
@@ -72,10 +79,8 @@ def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None
     Returns o. Raises RuntimeError naming the argument, what was expected, what came and the remedy; PyTorch tensors that
     require grad are refused, there is no backward pass.
     """
-    if _problem.is_torch(q):
-        from . import ops
-
-        return ops.verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log,
+    if hasattr(q, "__torch_function__"):
+        return _operators().verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log,
                           dt_bias, beta_doubled, l2norm, l2norm_eps, scale, state_layout, padding_slot, precision,
                           implementation, o, out_dtype, stash_u, stash_l, row_status, workspace)  # fmt: skip
     given = {"state": state, "g": g, "beta": beta, "a": a, "b": b, "a_log": a_log, "dt_bias": dt_bias,
@@ -85,7 +90,7 @@ def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None
              "precision": precision, "stash_u": stash_u, "stash_l": stash_l, "row_status": row_status}  # fmt: skip
     from . import _numpy
 
-    return _numpy.verify(q, k, v, given, o, out_dtype, implementation, workspace)
+    return cast(Array, _numpy.verify(q, k, v, given, o, out_dtype, implementation, workspace))
 
 
 def commit(k: Array, v: Array | None, *, leaf: Array, state: Array, g: Array | None = None, beta: Array | None = None,
@@ -114,10 +119,8 @@ def commit(k: Array, v: Array | None, *, leaf: Array, state: Array, g: Array | N
 
     Raises RuntimeError as verify does.
     """
-    if _problem.is_torch(k):
-        from . import ops
-
-        return ops.commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log,
+    if hasattr(k, "__torch_function__"):
+        return _operators().commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log,
                           dt_bias, beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, dst_slot, track_leaf,
                           track_slot, stash_u, stash_l, method, implementation, row_status, workspace)  # fmt: skip
     given = {"leaf": leaf, "state": state, "g": g, "beta": beta, "a": a, "b": b, "a_log": a_log, "dt_bias": dt_bias,

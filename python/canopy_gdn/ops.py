@@ -60,8 +60,7 @@ def _(parents, next_token, next_sibling, count, slot_index, *, slots=0, padding_
 
 
 @torch.library.register_fake("canopy_gdn::verify")
-def _(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias, *, out_dtype=None,
-      **options):  # fmt: skip
+def _(q, k, v, state, *inputs, out_dtype=None, **options):
     return q.new_empty((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
 
 
@@ -119,16 +118,29 @@ def verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count,
         options["scale"] = scale
     if precision != "default":
         options["precision"] = _abi.choose("precision", precision, _abi.PRECISIONS)
-    if o is None and stash_u is None and stash_l is None and row_status is None and workspace is None:
+    inputs = _inputs(parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling)
+    extra = stash_u is not None or stash_l is not None or row_status is not None
+    if o is None and workspace is None and not extra:
         if out_dtype is not None:
             options["out_dtype"] = out_dtype
-        return _verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
-                       **options)  # fmt: skip
+        return _verify(q, k, v, state, *inputs, **options)
     if o is None:
         o = q.new_zeros((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
-    _verify_out(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias, o,
-                stash_u, stash_l, row_status, workspace, **options)  # fmt: skip
+    if extra:
+        options.update(stash_u=stash_u, stash_l=stash_l, row_status=row_status)
+    _verify_out(q, k, v, state, o, workspace, *inputs, **options)
     return o
+
+
+def _inputs(parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling):
+    """As the schemas have them, without what is absent at the end."""
+    if next_token is not None or next_sibling is not None:
+        return parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling
+    if a is not None or b is not None or a_log is not None or dt_bias is not None:
+        return parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias
+    if slot_index is not None or count is not None:
+        return parents, plan, g, beta, slot_index, count
+    return parents, plan, g, beta
 
 
 def commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
@@ -139,5 +151,9 @@ def commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, cou
     options = _options(beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, implementation)
     if method != "resolve":
         options["method"] = _abi.choose("method", method, _abi.METHODS)
-    _commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
-            dst_slot, track_leaf, track_slot, stash_u, stash_l, row_status, workspace, **options)  # fmt: skip
+    for name, tensor in (("dst_slot", dst_slot), ("track_leaf", track_leaf), ("track_slot", track_slot), ("stash_u", stash_u),
+                         ("stash_l", stash_l), ("row_status", row_status)):  # fmt: skip
+        if tensor is not None:
+            options[name] = tensor
+    _commit(k, v, leaf, state, workspace,
+            *_inputs(parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling), **options)  # fmt: skip

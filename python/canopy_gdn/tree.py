@@ -22,7 +22,7 @@ class Tree:
     that is no tree raises CanopyError with the index and the values. The forms are those of docs/trees.md.
     """
 
-    __slots__ = ("_parents", "_arrays")
+    __slots__ = ("_parents", "_arrays", "_ancestors", "_blocks")
 
     def __init__(self, parents: Iterable[int]) -> None:
         """Node i's parent is parents[i]; -1 for the root, which is node 0."""
@@ -33,21 +33,17 @@ class Tree:
         nodes = len(given)
         room = max(nodes, 1)
         array = (ctypes.c_int32 * room)(*given)
-        self._arrays = {
-            name: (ctypes.c_int32 * room)() for name in ("depths", "dfs_order", "level_order", "subtree_sizes")
-        }
+        made = {name: (ctypes.c_int32 * room)() for name in ("depths", "dfs_order", "level_order", "subtree_sizes")}
         ancestors = (ctypes.c_uint64 * (4 * room))()
         out = _abi.TreeArrays(
             ancestors=ctypes.addressof(ancestors),
-            **{name: ctypes.addressof(values) for name, values in self._arrays.items()},
+            **{name: ctypes.addressof(values) for name, values in made.items()},
         )
         _abi.call("canopy_tree_from_parents", array, nodes, ctypes.byref(out))
         self._parents = tuple(given)
-        self._arrays = {name: tuple(values) for name, values in self._arrays.items()}
-        self._arrays["ancestors"] = tuple(
-            sum(ancestors[4 * i + word] << (64 * word) for word in range(4)) for i in range(nodes)
-        )
-        self._arrays["blocks"] = (out.compressed_blocks, out.dense_blocks)
+        self._arrays: dict[str, tuple[int, ...]] = {name: tuple(values) for name, values in made.items()}
+        self._ancestors = tuple(sum(ancestors[4 * i + word] << (64 * word) for word in range(4)) for i in range(nodes))
+        self._blocks: tuple[int, int] = (out.compressed_blocks, out.dense_blocks)
 
     # ---- forms -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +146,7 @@ class Tree:
     @property
     def blocks(self) -> tuple[int, int]:
         """16 x 16 blocks that the path-compressed solve computes, and those of the dense triangle."""
-        return self._arrays["blocks"]
+        return self._blocks
 
     @property
     def mask(self) -> np.ndarray:
@@ -159,7 +155,7 @@ class Tree:
         import numpy as np
 
         bits = np.zeros((len(self), len(self)), bool)
-        for i, ancestors in enumerate(self._arrays["ancestors"]):
+        for i, ancestors in enumerate(self._ancestors):
             bits[i] = [ancestors >> j & 1 for j in range(len(self))]
             bits[i, i] = True
         return bits

@@ -1,13 +1,14 @@
 """Compiles every Triton kernel of the package for GPUs that need not be there: python tests/python/compile_triton.py [SM...]
 
-Prints a line a kernel: registers of no use without the driver, so bytes of shared memory and of code. Exit status 1 where one does
-not compile. The interpreter of the tests runs the same sources, but knows neither types nor layouts.
+Prints a line a kernel with its bytes of shared memory and of code. Exit status 1 where one does not compile. The interpreter of the tests runs the same sources, but knows neither types nor layouts.
 """
 
 import sys
 
 import triton
+import triton.language as tl
 from canopy_gdn.triton import committing, fused, gates, planning, serial, split
+from canopy_gdn.triton.common import spoilt
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -56,9 +57,23 @@ def compiled(function, constants, capability):
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, "num_stages": 1})
 
 
+@triton.jit
+def _of_a_product(a, b, out):
+    i, j = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    tl.store(out + tl.arange(0, 16), spoilt(tl.load(a + 16 * i + j) * tl.load(b)).to(tl.int32))
+
+
+def finite_is_asked_of_the_rounded_product(capability):
+    """A test for what is not finite that is contracted with the product before it asks the rounding error instead, and takes
+    every node for spoilt; the interpreter does not contract."""
+    source = ASTSource(fn=_of_a_product, signature={"a": "*fp32", "b": "*fp32", "out": "*i32"}, constexprs={})
+    assert "fma" not in triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+
+
 def main(capabilities):
     failed = 0
     for capability in capabilities:
+        finite_is_asked_of_the_rounded_product(capability)
         for name, (function, constants) in KERNELS.items():
             try:
                 kernel = compiled(function, constants, capability)

@@ -9,8 +9,10 @@ from problems import TREES, commit_arguments, problem, relative, tensors
 torch = pytest.importorskip("torch")
 from canopy_gdn import ops  # noqa: E402, loads the operators
 
-ORDER = "q k v state slot_index parents next_token next_sibling count plan g beta a b a_log dt_bias".split()
-COMMIT_ORDER = ["k", "v", "leaf", "state", *ORDER[4:], *"dst_slot track_leaf track_slot stash_u stash_l row_status workspace".split()]
+INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
+ORDER = ["q", "k", "v", "state", *INPUTS]
+COMMIT_ORDER = ["k", "v", "leaf", "state", "workspace", *INPUTS, *"dst_slot track_leaf track_slot stash_u stash_l row_status".split()]
+OUT_ORDER = ["q", "k", "v", "state", "o", "workspace", *INPUTS, "stash_u", "stash_l", "row_status"]
 
 
 def positional(arguments, order):
@@ -31,9 +33,8 @@ def test_opcheck(raw):
     torch.library.opcheck(ops._plan_out, (*trees, torch.empty_like(plan)), {"slots": 4})
     torch.library.opcheck(ops._verify, positional(arguments, ORDER), options)
     outputs = {"o": torch.zeros(3, 20, 4, 24), "stash_u": torch.zeros(3, 20, 4, 24), "stash_l": torch.zeros(3, 20, 4),
-               "row_status": torch.zeros(3, dtype=torch.int32)}  # fmt: skip
-    workspace = torch.zeros(1 << 20, dtype=torch.uint8)
-    torch.library.opcheck(ops._verify_out, (*positional(arguments, ORDER), *outputs.values(), workspace), options)
+               "row_status": torch.zeros(3, dtype=torch.int32), "workspace": torch.zeros(1 << 20, dtype=torch.uint8)}  # fmt: skip
+    torch.library.opcheck(ops._verify_out, positional(arguments | outputs, OUT_ORDER), options)
     arguments["leaf"] = torch.tensor([0, 4, 9], dtype=torch.int32)
     torch.library.opcheck(ops._commit, positional(arguments, COMMIT_ORDER), options)
 

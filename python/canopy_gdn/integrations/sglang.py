@@ -143,7 +143,10 @@ class TreeVerifier:
         track_leaf = None if mamba_steps_to_track is None else mamba_steps_to_track.int()
         track_slot = None if mamba_track_indices is None else mamba_track_indices.to(self.cache_indices.dtype)
         if conv is not None:  # first: it reads the windows before any is written
-            self._commit_windows(conv, [(leaf, self.cache_indices), (track_leaf, track_slot)])
+            targets = [(leaf, self.cache_indices)]
+            if track_leaf is not None and track_slot is not None:
+                targets.append((track_leaf, track_slot))
+            self._commit_windows(conv, targets)
         mixed, gates = self._mixed[:, :B], self._gates[:, :B]
         commit(self._part(mixed, 1), self._part(mixed, 2), a=gates[:, :, :, 0], b=gates[:, :, :, 1], a_log=self._a_log,
                dt_bias=self._dt_bias, l2norm=True, state=temporal, slot_index=self.cache_indices, parents=self.parents,
@@ -159,13 +162,11 @@ class TreeVerifier:
         """Slots to read for every request; padding reads slot 0, and what comes of it goes nowhere."""
         return self.cache_indices.clamp(min=0).long()
 
-    def _commit_windows(self, conv: Tensor, targets: list[tuple[Tensor | None, Tensor | None]]) -> None:
+    def _commit_windows(self, conv: Tensor, targets: list[tuple[Tensor, Tensor]]) -> None:
         pool = conv[..., 1 - self.width :]
         before, inputs = pool[:, self._slots()], self._inputs[:, : self.batch]
         accepted = targets[0][0]
         moving = (accepted >= 0) & (accepted < self.T) & (self.cache_indices >= 0)
         for leaf, slots in targets:
-            if leaf is not None and slots is not None:
-                live = moving & (leaf >= 0) & (leaf < self.T) & (slots >= 0)
-                after = committed_window(inputs, before, self.taps, leaf, self.width - 1)
-                write_windows(pool, slots, live, after)
+            live = moving & (leaf >= 0) & (leaf < self.T) & (slots >= 0)
+            write_windows(pool, slots, live, committed_window(inputs, before, self.taps, leaf, self.width - 1))

@@ -44,12 +44,13 @@ def plan(parents: Tensor, count: Tensor | None = None) -> Plan:
         )
     B, T = parents.shape
     parents = parents.contiguous()
-    ints = {"dtype": torch.int32, "device": parents.device}
-    count = torch.full((B,), T, **ints) if count is None else count.int()
+    device = parents.device
+    count = torch.full((B,), T, dtype=torch.int32, device=device) if count is None else count.int()
     blocks = triton.cdiv(T, BLOCK)
-    jump, by_node = torch.empty((2, B, T), **ints), torch.empty((2, B, T, 8), **ints)
-    made = Plan(B, T, count, parents, *(torch.empty((B, T), **ints) for _ in range(2)), torch.empty((B, T, 8), **ints),
-                torch.zeros((B, blocks, T), **ints), torch.empty((B, T), **ints), torch.zeros(B, **ints))  # fmt: skip
+    new = lambda *shape: torch.empty(shape, dtype=torch.int32, device=device)
+    jump, by_node = new(2, B, T), new(2, B, T, 8)
+    made = Plan(B, T, count, parents, order=new(B, T), rank=new(B, T), ancestors=new(B, T, 8), path=new(B, blocks, T).zero_(),
+                prefix=new(B, T), status=new(B).zero_())  # fmt: skip
     if B == 0:
         return made
     width = max(triton.next_power_of_2(T), 16)

@@ -11,8 +11,10 @@ import torch
 from canopy_gdn import Tree, _abi, _problem
 from common import best_first, case, check, exact, microseconds, on_host, record, relative, say, within
 
-ORDER = "q k v state slot_index parents next_token next_sibling count plan g beta a b a_log dt_bias".split()
-COMMIT_ORDER = ["k", "v", "leaf", "state", *ORDER[4:], *"dst_slot track_leaf track_slot stash_u stash_l row_status workspace".split()]
+INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
+ORDER = ["q", "k", "v", "state", *INPUTS]
+COMMIT_ORDER = ["k", "v", "leaf", "state", "workspace", *INPUTS, *"dst_slot track_leaf track_slot stash_u stash_l row_status".split()]
+OUT_ORDER = ["q", "k", "v", "state", "o", "workspace", *INPUTS, "stash_u", "stash_l", "row_status"]
 
 
 def run() -> None:
@@ -74,7 +76,8 @@ def opcheck(ops: Any, name: str) -> None:
     elif name == "verify":
         torch.library.opcheck(ops._verify, get(ORDER), {"l2norm": True})
     elif name == "verify_out":
-        torch.library.opcheck(ops._verify_out, (*get(ORDER), o, None, None, torch.zeros(2, dtype=torch.int32, device="cuda"), None))
+        arguments |= {"o": o, "row_status": torch.zeros(2, dtype=torch.int32, device="cuda")}
+        torch.library.opcheck(ops._verify_out, get(OUT_ORDER))
     else:
         arguments["leaf"] = torch.tensor([4, 8], dtype=torch.int32, device="cuda")
         torch.library.opcheck(ops._commit, get(COMMIT_ORDER))
@@ -214,11 +217,11 @@ def overhead(ops: Any) -> None:
     params = _problem.verify_params(*(arguments[n] for n in "qkv"), {**arguments, "plan": plan}, o)
     error, call = _abi.Error(), _abi.library().canopy_verify
     stream = torch.cuda.current_stream().cuda_stream
-    positional = tuple((arguments | {"plan": plan}).get(n) for n in ORDER)
+    positional = [(arguments | {"plan": plan, "o": o, "workspace": workspace})[n] for n in OUT_ORDER[:10]]
     with torch.inference_mode():
         measured = {
             "C interface": host_time(lambda: call(ctypes.byref(params), None, workspace.data_ptr(), 1 << 20, stream, ctypes.byref(error))),
-            "operator, out variant": host_time(lambda: ops._verify_out(*positional, o, None, None, None, workspace, l2norm=True)),
+            "operator, out variant": host_time(lambda: ops._verify_out(*positional, l2norm=True)),
             "canopy_gdn.verify, o and workspace given": host_time(lambda: canopy_gdn.verify(**arguments, plan=plan, o=o, workspace=workspace)),
             "canopy_gdn.verify": host_time(lambda: canopy_gdn.verify(**arguments, plan=plan)),
             "torch.add, out given": host_time(lambda: torch.add(o, o, out=o)),
