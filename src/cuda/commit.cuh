@@ -1,225 +1,285 @@
 // Commit: the state of the accepted node (E8) into the pool, all layers in one launch.
 //
 // Purpose    state[dst_slot] = S of node `leaf`, and state[track_slot] = S of node `track_leaf`, from
-// state[slot_index]. Precision  fp32 throughout. Methods    resolve: u on the path by solving its chain system again;
-// stash: u from verification's memory; replay: E1 along
-//            the path in order, the same bits whatever tree the path was part of.
-// Grid       (HV x parts, B, L): a CTA is a head's state, or a part of it where there are few; 32 columns at a time,
-// the next
-//            ones on their way meanwhile. Memory bound: each state is read and written once.
-// Flow       1. state tile on its way; 2. the path from the plan's parents; 3. eight nodes at a time: keys, values and
-// gates
-//            into shared memory, k.k of all pairs, then u by forward substitution (E6 on a chain) and one
-//            update of the tile (E8). The state after eight nodes is the S0 of the next eight.
+//            state[slot_index].
+// Precision  fp32 throughout.
+// Methods    resolve: u on the path by solving its chain system again; stash: u from verification's memory; replay: E1
+//            along the path in order, the same bits whatever tree the path was part of.
+// Grid       (CTAs a row, B): a CTA takes every so many-th tile of its row's states, 16 W columns of one head of one
+//            layer, all along the same path. Memory bound: each state is read and written once.
+// Flow       1. the path from the plan, once; 2. a pipeline over tiles, eight nodes of the path a step: while a step is
+//            worked on, the next one's keys, values, gates and, for the next tile, its state are on their way, the
+//            state to shared memory. A step: keys and gates into shared memory; k.k of all pairs; S0.k in one pass over
+//            the registers; u by forward substitution (E6 on a chain), each lane a column; one update of the tile (E8).
+//            The state after eight nodes is the S0 of the next eight.
+// Decays     within eight nodes are products of alphas: nothing to cancel, so no logarithms are needed.
 // Skipped    rows with a flag, padding rows and leaves outside the live nodes: nothing is read or written.
 #pragma once
 
+#include "cuda/dependent.cuh"
 #include "cuda/launch.hpp"
 #include "cuda/plan.cuh"
 #include "cuda/state_tile.cuh"
-#include "two_float.hpp"
 
 namespace canopy::cuda {
 
-// Columns a thread: each warp takes a node's whole key from shared memory, and with one column a thread that alone took
-// longer than the state takes from memory.
-inline constexpr int kCommitColumns = 2;
-inline constexpr int kPathNodes = 8;  // solved together
+inline constexpr int kCommitColumns = 4;  // a thread
+inline constexpr int kPathNodes = 8;      // solved together
 
-template <int K>
+// CTAs of 64 columns that the shared memory of a multiprocessor takes, and for which there shall be registers.
+#if __CUDA_ARCH__ == 900
+inline constexpr int kCommitCtas = 3;
+#else
+inline constexpr int kCommitCtas = 2;
+#endif
+
+template <int K, int W>
 struct alignas(16) CommitShared {
-  float key[kPathNodes][K], value[kPathNodes][kTileColumns];
-  float g[kPathNodes][kPathNodes];  // beta_i Gam_ij (k_i . k_j), j < i (E4)
-  TwoFloat<float> l[kPathNodes];    // from the first node of the eight on
-  float log_gate[kPathNodes], alpha[kPathNodes], decay[kPathNodes], beta[kPathNodes], gamma[kPathNodes];
-  std::uint8_t path[kNodes];  // nodes, root first
+  float state[2][K * StateTile<K, kCommitColumns, W>::kColumns];  // this tile's and the next one's, on its way
+  float key[kPathNodes][K];
+  float g[kPathNodes][kPathNodes];     // beta_i Gam_ij (k_i . k_j), j < i (E4)
+  float value[kPathNodes][32 * W];     // of each thread's own column: v, then u
+  float alpha[kPathNodes], beta[kPathNodes];
+  float decay[kPathNodes];             // from before the first node to after node i
+  float gamma[kPathNodes];             // from after node i to the last of the eight
+  int rank, length;
+  std::uint8_t path[kNodes];           // nodes, root first
 };
 
 __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {
   return leaf && leaf[b] >= 0 && leaf[b] < count;
 }
 
+// The plan's tables of the ranks that a thread looks at.
+template <int Threads>
+struct PathRanks {
+  static constexpr int kEach = kNodes / Threads;
+  unsigned packed[kEach];  // node, depth, nodes below: a byte each
+  __device__ PathRanks(const DevicePlan& plan, int nodes) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int r = threadIdx.x + e * Threads;
+      packed[e] = r < nodes ? plan.order[r] | plan.depths[r] << 8 | plan.below[r] << 16 : 0;
+    }
+  }
+  __device__ int node(int e) const { return packed[e] & 255; }
+  __device__ int depth(int e) const { return packed[e] >> 8 & 255; }
+  __device__ int below(int e) const { return packed[e] >> 16; }
+};
+
 // Root path of a node into sm.path, and its length: a rank is on it if the node is in its subtree, and stands at its
 // depth.
-template <int K>
-__device__ int find_path(const DevicePlan& plan, int count, int node, CommitShared<K>& sm) {
-  const int rank = plan.rank[node];
+template <int K, int W>
+__device__ int find_path(const PathRanks<32 * W>& ranks, int count, int node, CommitShared<K, W>& sm) {
+  constexpr int kEach = PathRanks<32 * W>::kEach;
   __syncthreads();  // the last path may still be read
-  for (int r = threadIdx.x; r <= rank && r < count; r += blockDim.x)
-    if (rank <= r + plan.below[r]) sm.path[plan.depths[r]] = plan.order[r];
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int r = threadIdx.x + e * 32 * W;
+    if (r < count && ranks.node(e) == node) sm.rank = r, sm.length = ranks.depth(e) + 1;
+  }
   __syncthreads();
-  return plan.depths[rank] + 1;
+  const int rank = sm.rank;
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int r = threadIdx.x + e * 32 * W;
+    if (r <= rank && r < count && rank <= r + ranks.below(e))
+      sm.path[ranks.depth(e)] = static_cast<std::uint8_t>(ranks.node(e));
+  }
+  __syncthreads();
+  return sm.length;
 }
 
-// Log gate of path node i; by stash where gates are not given, from the stored l.
+// Where a step works: eight nodes of the path, of one tile.
+struct Step8 {
+  int layer, hv, column0;  // the tile
+  int first, nodes;        // path nodes first .. first + nodes - 1
+};
+
+// A step's inputs on their way from memory: warp w has the keys of nodes w, w + W ..., four a lane; thread i < 8 the
+// gate of node i; every thread its own column's values.
+template <int W>
+struct StepInputs {
+  Four key[kPathNodes / W];
+  float gate[4];  // g, beta; or a, b, A_log, dt_bias; or by stash without gates l of the node and of the one before
+  std::uint32_t value[kPathNodes];
+};
+
+// Whether gates are taken from the stored l.
 template <int Method>
-__device__ Gate path_gate(const CommitParams& params, int layer, int b, int hv, const std::uint8_t* path, int i) {
-  const Problem& p = params.problem;
-  if (Method != CANOPY_COMMIT_STASH || p.g.data || p.a.data) return load_gate(p, layer, b, path[i], hv);
-  const float* const l = static_cast<const float*>(params.stash_l.data);
-  const float own = l[row_offset(params.stash_l, layer, b, path[i], hv)];
-  return {i == 0 ? own : own - l[row_offset(params.stash_l, layer, b, path[i - 1], hv)], 0.0f};
+__device__ inline bool gates_from_l(const Problem& p) {
+  return Method == CANOPY_COMMIT_STASH && !p.g.data && !p.a.data;
 }
 
-// Keys and gates of path nodes first .. first + nodes - 1 into shared memory; a warp a node.
-template <int K, int Method>
-__device__ void load_path(const CommitParams& params, int wide, int layer, int b, int hv, int first, int nodes,
-                          CommitShared<K>& sm) {
+// Past the last node the last again, so that nothing here needs a branch.
+template <int K, int W, int Method>
+__device__ inline void fetch_step(const CommitParams& params, int wide, int b, const Step8& at,
+                                  const CommitShared<K, W>& sm, StepInputs<W>& in) {
   const Problem& p = params.problem;
-  const int lane = threadIdx.x % 32, h = hv / (p.heads_v / p.heads_k);
-  for (int i = threadIdx.x / 32; i < nodes; i += blockDim.x / 32) {
-    const int node = sm.path[first + i];
-    Four key{};
-    Gate gate{};
-    if (lane * 4 < K)
-      key = load_four(p.k.dtype, p.k.data, row_offset(p.k, layer, b, node, h) + lane * 4, wide & kWideK);
-    if (lane == 0) gate = path_gate<Method>(params, layer, b, hv, sm.path, first + i);
-    float4 k = to_float4(p.k.dtype, key);
+  const int lane = threadIdx.x % 32, h = at.hv / (p.heads_v / p.heads_k);
+  const std::uint8_t* const path = sm.path + at.first;
+  if (lane * 4 < K) {
+    const std::int64_t row = row_offset(p.k, at.layer, b, 0, h) + lane * 4;
+#pragma unroll
+    for (int e = 0; e < kPathNodes / W; ++e) {
+      const int i = min(static_cast<int>(threadIdx.x / 32) + e * W, at.nodes - 1);
+      in.key[e] = load_four(p.k.dtype, p.k.data, row + path[i] * p.k.stride[2], wide & kWideK);
+    }
+  }
+  const Tensor& values = Method == CANOPY_COMMIT_STASH ? params.stash_u : p.v;
+  const std::int64_t column = row_offset(values, at.layer, b, 0, at.hv) + at.column0 +
+                              StateTile<K, kCommitColumns, W>::column(0);
+#pragma unroll
+  for (int i = 0; i < kPathNodes; ++i) {
+    const std::int64_t index = column + path[min(i, at.nodes - 1)] * values.stride[2];
+    if (values.dtype == CANOPY_F32)
+      in.value[i] = static_cast<const std::uint32_t*>(values.data)[index];
+    else
+      in.value[i] = static_cast<const unsigned short*>(values.data)[index];
+  }
+  if (threadIdx.x >= at.nodes) return;
+  const int node = path[threadIdx.x];
+  const auto of_node = [&](const Tensor& x, int t) {
+    return load_float(x.data, x.dtype, row_offset(x, at.layer, b, t, at.hv));
+  };
+  const auto of_head = [&](const Tensor& x) {
+    return load_float(x.data, x.dtype, at.layer * x.stride[0] + at.hv * x.stride[1]);
+  };
+  if (p.g.data) {
+    in.gate[0] = of_node(p.g, node), in.gate[1] = of_node(p.beta, node);
+  } else if (gates_from_l<Method>(p)) {
+    const bool root = at.first + threadIdx.x == 0;
+    in.gate[0] = of_node(params.stash_l, node);
+    in.gate[1] = root ? 0 : of_node(params.stash_l, sm.path[at.first + threadIdx.x - 1]);
+  } else {
+    in.gate[0] = of_node(p.a, node), in.gate[1] = of_node(p.b, node);
+    in.gate[2] = of_head(p.a_log), in.gate[3] = of_head(p.dt_bias);
+  }
+}
+
+template <int K, int W, int Method>
+__device__ inline void deposit_step(const CommitParams& params, const StepInputs<W>& in, int nodes,
+                                    CommitShared<K, W>& sm) {
+  const Problem& p = params.problem;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < kPathNodes / W; ++e) {
+    float4 k = lane * 4 < K ? to_float4(p.k.dtype, in.key[e]) : float4{};
     if (p.l2norm) {
       const float norm = inverse_norm(lane_sum<32>(k.x * k.x + k.y * k.y + k.z * k.z + k.w * k.w), p.l2norm_eps);
       k = {k.x * norm, k.y * norm, k.z * norm, k.w * norm};
     }
-    if (lane * 4 < K) *reinterpret_cast<float4*>(&sm.key[i][lane * 4]) = k;
-    if (lane == 0) {
-      sm.log_gate[i] = gate.log_gate;
-      sm.alpha[i] = expf(gate.log_gate);
-      sm.beta[i] = gate.beta;
-    }
+    if (lane * 4 < K) *reinterpret_cast<float4*>(&sm.key[threadIdx.x / 32 + e * W][lane * 4]) = k;
   }
-  __syncthreads();
-}
-
-// The same nodes' v, or u by stash, of one tile; eight lanes a node.
-template <int K, int Method>
-__device__ void load_values(const CommitParams& params, int wide, int layer, int b, int hv, int column0, int first,
-                            int nodes, CommitShared<K>& sm) {
-  constexpr bool stash = Method == CANOPY_COMMIT_STASH;
-  const Tensor& values = stash ? params.stash_u : params.problem.v;
-  const int i = threadIdx.x / 8, four = threadIdx.x % 8 * 4;
-  if (i < nodes)
-    *reinterpret_cast<float4*>(&sm.value[i][four]) =
-        load_float4(values.dtype, values.data, row_offset(values, layer, b, sm.path[first + i], hv) + column0 + four,
-                    wide & (stash ? kWideU : kWideV));
-  __syncthreads();
-}
-
-// Decays within the eight (E2, E3) and, by resolve, G (E4): eight lanes a pair.
-template <int K>
-__device__ void pair_up(bool solve, int nodes, CommitShared<K>& sm) {
-  if (threadIdx.x < nodes) {
-    TwoFloat<float> l;
-    for (int i = 0; i <= static_cast<int>(threadIdx.x); ++i) l = add(l, sm.log_gate[i]);
-    sm.l[threadIdx.x] = l;
-    sm.decay[threadIdx.x] = expf(l.hi + l.lo);
-  }
-  __syncthreads();
-  if (threadIdx.x < nodes) sm.gamma[threadIdx.x] = expf(difference(sm.l[nodes - 1], sm.l[threadIdx.x]));
-  if (solve) {
-    const int group = threadIdx.x / 8, lane = threadIdx.x % 8;
-    for (int first = 0; first < nodes * nodes; first += blockDim.x / 8) {  // whole warps: the sum is over their lanes
-      const int i = (first + group) / nodes, j = (first + group) % nodes;
-      float sum = 0;
-      if (i < nodes && j < i) {
-        for (int k = lane * 4; k < K; k += 32) {
-          const float4 x = *reinterpret_cast<const float4*>(&sm.key[i][k]),
-                       y = *reinterpret_cast<const float4*>(&sm.key[j][k]);
-          sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
-        }
-      }
-      sum = lane_sum<8>(sum);
-      if (lane == 0 && i < nodes && j < i) sm.g[i][j] = sm.beta[i] * expf(difference(sm.l[i], sm.l[j])) * sum;
-    }
-  }
-  __syncthreads();
-}
-
-template <int K, int R>
-__device__ inline void path_key(const CommitShared<K>& sm, int i, float4 (&k)[K / 32]) {
+  const int dtype = Method == CANOPY_COMMIT_STASH ? CANOPY_F32 : p.v.dtype;
 #pragma unroll
-  for (int m = 0; m < K / 32; ++m) k[m] = *reinterpret_cast<const float4*>(&sm.key[i][StateTile<K, R>::key(m)]);
+  for (int i = 0; i < kPathNodes; ++i)
+    sm.value[i][threadIdx.x] = dtype == CANOPY_F32 ? __uint_as_float(in.value[i]) : widen(dtype, in.value[i]);
+  if (threadIdx.x >= nodes) return;
+  float log_gate = in.gate[0], beta = in.gate[1];
+  if (p.a.data && !p.g.data) {
+    log_gate = log_gate_from_raw(in.gate[2], log_gate + in.gate[3]);
+    beta = beta_from_raw(beta, p.beta_doubled != 0);
+  } else {
+    log_gate = gates_from_l<Method>(p) ? log_gate - beta : clamp_log_gate(log_gate);
+  }
+  sm.alpha[threadIdx.x] = expf(log_gate);
+  sm.beta[threadIdx.x] = beta;
+}
+
+// Decays within the eight (E3) and, by resolve, G (E4): eight lanes a pair.
+template <int K, int W>
+__device__ void pair_up(bool solve, int nodes, CommitShared<K, W>& sm) {
+  const auto decay = [&](int after, int to) {  // from after node `after` to after node `to`
+    float product = 1;
+    for (int i = after + 1; i <= to; ++i) product *= sm.alpha[i];
+    return product;
+  };
+  if (threadIdx.x < nodes) {
+    sm.decay[threadIdx.x] = decay(-1, threadIdx.x);
+    sm.gamma[threadIdx.x] = decay(threadIdx.x, nodes - 1);
+  }
+  if (!solve) return;
+  const int lane = threadIdx.x % 8;
+  for (int pair = threadIdx.x / 8; pair < nodes * kPathNodes; pair += 4 * W) {  // whole warps share i
+    const int i = pair / kPathNodes, j = pair % kPathNodes;
+    float sum = 0;
+    if (j < i) {
+#pragma unroll
+      for (int k = lane * 4; k < K; k += 32) {
+        const float4 x = *reinterpret_cast<const float4*>(&sm.key[i][k]),
+                     y = *reinterpret_cast<const float4*>(&sm.key[j][k]);
+        sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
+      }
+    }
+    sum = lane_sum<8>(sum);
+    if (lane == 0 && j < i) sm.g[i][j] = sm.beta[i] * decay(j, i) * sum;
+  }
 }
 
 // The tile after the `nodes` nodes in shared memory, by E1.
-template <int K, int R>
-__device__ void replay(int nodes, const CommitShared<K>& sm, StateTile<K, R>& tile) {
-  float4 k[K / 32];
+template <int K, int C, int W>
+__device__ void replay(int nodes, const CommitShared<K, W>& sm, StateTile<K, C, W>& tile) {
+  float k[K / 8], sum[C];
 #pragma unroll 1
   for (int i = 0; i < nodes; ++i) {
-    path_key<K, R>(sm, i, k);
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const float recalled = lane_sum<8>(dot(tile, r, k));
-      const float u = sm.beta[i] * (sm.value[i][StateTile<K, R>::column(r)] - sm.alpha[i] * recalled);
-      decay_and_add(tile, r, sm.alpha[i], k, u);
-    }
+    read_keys(sm.key[i], k);
+    dot(tile, k, sum);
+    const float alpha = sm.alpha[i];
+    const float u = sm.beta[i] * (sm.value[i][threadIdx.x] - alpha * sum_lanes<C>(sum));
+    scale_tile(tile, alpha);
+    spread<C>(u, sum);
+    add_outer(tile, k, sum);
   }
 }
 
-// The same by E5, E6 and E8. A column's eight lanes keep its u in `value`.
-template <int K, int R, int Method>
-__device__ void advance(int nodes, CommitShared<K>& sm, StateTile<K, R>& tile) {
-  float4 k[K / 32];
+// The same by E5, E6 and E8.
+template <int K, int C, int W, int Method>
+__device__ void advance(int nodes, CommitShared<K, W>& sm, StateTile<K, C, W>& tile) {
+  float k[K / 8];
   if constexpr (Method == CANOPY_COMMIT_RESOLVE) {
 #pragma unroll 1
     for (int i = 0; i < nodes; ++i) {  // E5
-      path_key<K, R>(sm, i, k);
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const float recalled = lane_sum<8>(dot(tile, r, k));
-        float& value = sm.value[i][StateTile<K, R>::column(r)];
-        if (threadIdx.x % 8 == 0) value = sm.beta[i] * (value - sm.decay[i] * recalled);
-      }
+      float sum[C];
+      read_keys(sm.key[i], k);
+      dot(tile, k, sum);
+      float& value = sm.value[i][threadIdx.x];
+      value = sm.beta[i] * fmaf(-sm.decay[i], sum_lanes<C>(sum), value);
     }
-    __syncwarp();
-    for (int i = 1; i < nodes; ++i) {  // E6: the first lane of a column substitutes, the others only read afterwards
+    // E6: each lane its own column (two lanes the same one). Rows past `nodes` are computed from whatever lies there,
+    // and no row before them uses it.
+    float u[kPathNodes];
 #pragma unroll
-      for (int r = 0; r < R; ++r) {
-        if (threadIdx.x % 8 != 0) continue;
-        const int column = StateTile<K, R>::column(r);
-        float u = sm.value[i][column];
-        for (int j = 0; j < i; ++j) u = fmaf(-sm.g[i][j], sm.value[j][column], u);
-        sm.value[i][column] = u;
-      }
+    for (int i = 0; i < kPathNodes; ++i) {
+      u[i] = sm.value[i][threadIdx.x];
+#pragma unroll
+      for (int j = 0; j < i; ++j) u[i] = fmaf(-sm.g[i][j], u[j], u[i]);
+      if (i > 0) sm.value[i][threadIdx.x] = u[i];
     }
-    __syncwarp();
   }
-  const float decay = sm.decay[nodes - 1];
-#pragma unroll
-  for (int r = 0; r < R; ++r)
-#pragma unroll
-    for (int m = 0; m < K / 32; ++m) {
-      float4& s = tile.s[r][m];
-      s = {decay * s.x, decay * s.y, decay * s.z, decay * s.w};
-    }
+  scale_tile(tile, sm.decay[nodes - 1]);
 #pragma unroll 1
   for (int i = 0; i < nodes; ++i) {  // E8
-    path_key<K, R>(sm, i, k);
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const float x = sm.gamma[i] * sm.value[i][StateTile<K, R>::column(r)];
-#pragma unroll
-      for (int m = 0; m < K / 32; ++m) {
-        float4& s = tile.s[r][m];
-        s.x = fmaf(k[m].x, x, s.x), s.y = fmaf(k[m].y, x, s.y), s.z = fmaf(k[m].z, x, s.z), s.w = fmaf(k[m].w, x, s.w);
-      }
-    }
+    float each[C];
+    read_keys(sm.key[i], k);
+    spread<C>(sm.gamma[i] * sm.value[i][threadIdx.x], each);
+    add_outer(tile, k, each);
   }
 }
 
-template <int K, int Method>
-__global__ void __launch_bounds__(256 / kCommitColumns, 3)
-    commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide, int tiles_each) {
-  constexpr int R = kCommitColumns;
-  using Tile = StateTile<K, R>;
+template <int K, int W, int Method>
+__global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
+    commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide) {
+  constexpr int C = kCommitColumns;
+  using Tile = StateTile<K, C, W>;
   extern __shared__ __align__(16) unsigned char shared[];
-  CommitShared<K>& sm = *reinterpret_cast<CommitShared<K>*>(shared);
-  float* const stage = reinterpret_cast<float*>(shared + sizeof(CommitShared<K>));
+  CommitShared<K, W>& sm = *reinterpret_cast<CommitShared<K, W>*>(shared + 16 * threadIdx.y);  // as in serial.cuh
+  begin_after_previous_kernel();
   const Problem& p = params.problem;
-  const int parts = p.dim_v / kTileColumns / tiles_each, hv = blockIdx.x / parts;
-  const int begin = blockIdx.x % parts * tiles_each * kTileColumns, end = begin + tiles_each * kTileColumns;
-  const int b = blockIdx.y, layer = blockIdx.z;
+  const int b = blockIdx.y + threadIdx.y;
 
   const DevicePlan& plan = plans[b];
+  const PathRanks<32 * W> ranks(plan, p.nodes);
   const std::int64_t source = device_slot(p, p.slot_index, b);
   const int count = plan.count;
   int status = source < 0 ? 0 : plan.status | (source >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
@@ -229,43 +289,70 @@ __global__ void __launch_bounds__(256 / kCommitColumns, 3)
   const std::int64_t track = tracked ? device_slot(p, params.track_slot, b) : -1;
   if (accepted && (target >= p.slots || track >= p.slots || (track >= 0 && track == target)))
     status |= CANOPY_ROW_BAD_SLOT;
-  if (params.row_status && blockIdx.x == 0 && layer == 0 && threadIdx.x == 0) params.row_status[b] = status;
+  if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
   if (!accepted || status) return;
 
+  const int parts = p.dim_v / Tile::kColumns, tiles = params.layers * p.heads_v * parts;
+  const auto head_of = [&](const Step8& at, std::int64_t slot) {
+    return head_state(p, at.layer, slot, at.hv, wide & kWideState);
+  };
   // Both start from S0, so what overwrites the source goes last. (They never share a slot.)
   const bool track_last = track == source;
-  const std::int64_t from = state_offset(p, layer, source, hv);
-  Tile tile, ahead;
-  load_tile<K, R>(p, from, begin, wide & kWideState, stage, ahead);
+#pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     const bool second = (turn == 0) != track_last;  // whether this turn is the track's
     const std::int64_t to = second ? track : target;
     if (to < 0) continue;
-    const int length = find_path<K>(plan, count, second ? params.track_leaf[b] : params.leaf[b], sm);
-    const std::int64_t onto = state_offset(p, layer, to, hv);
-    int prepared = -1;  // first node of what is in shared memory
-    for (int column0 = begin; column0 < end; column0 += kTileColumns) {
-      tile = ahead;
-      // The next tile, or the first again for a second turn, while this one is worked on.
-      const int next = column0 + kTileColumns < end ? column0 + kTileColumns : begin;
-      if (next != begin || turn == 0) load_tile<K, R>(p, from, next, wide & kWideState, stage, ahead);
-      for (int first = 0; first < length; first += kPathNodes) {
-        const int nodes = min(kPathNodes, length - first);
-        if (prepared != first) {
-          load_path<K, Method>(params, wide, layer, b, hv, first, nodes, sm);
-          if constexpr (Method != CANOPY_COMMIT_REPLAY) pair_up<K>(Method == CANOPY_COMMIT_RESOLVE, nodes, sm);
-          prepared = first;
-        }
-        load_values<K, Method>(params, wide, layer, b, hv, column0, first, nodes, sm);
-        if constexpr (Method == CANOPY_COMMIT_REPLAY)
-          replay<K, R>(nodes, sm, tile);
-        else
-          advance<K, R, Method>(nodes, sm, tile);
+    const int length = find_path(ranks, count, second ? params.track_leaf[b] : params.leaf[b], sm);
+    const auto step_of = [&](int tile, int first) {
+      const int head = tile / parts, layer = head / p.heads_v;
+      return Step8{layer, head - layer * p.heads_v, (tile - head * parts) * Tile::kColumns, first,
+                   min(kPathNodes, length - first)};
+    };
+    StepInputs<W> in{};
+    int tile_index = blockIdx.x, side = 0;
+    Step8 at = step_of(tile_index, 0);
+    fetch_step<K, W, Method>(params, wide, b, at, sm, in);
+    send_tile<K, C, W>(head_of(at, source), at.column0, sm.state[0]);
+    end_sending();
+#pragma unroll 1
+    while (tile_index < tiles) {
+      __syncthreads();  // the last step's keys may still be read
+      deposit_step<K, W, Method>(params, in, at.nodes, sm);
+      const bool ends = at.first + kPathNodes >= length;
+      const int tile_after = ends ? tile_index + gridDim.x : tile_index;
+      const Step8 after = step_of(tile_after, ends ? 0 : at.first + kPathNodes);
+      if (tile_after < tiles) {
+        fetch_step<K, W, Method>(params, wide, b, after, sm, in);
+        if (ends) send_tile<K, C, W>(head_of(after, source), after.column0, sm.state[side ^ 1]);
+      }
+      end_sending();
+      __syncthreads();
+      if constexpr (Method != CANOPY_COMMIT_REPLAY) {
+        pair_up(Method == CANOPY_COMMIT_RESOLVE, at.nodes, sm);
         __syncthreads();
       }
-      store_tile<K, R>(p, onto, column0, wide & kWideState, stage, tile);
-      __syncthreads();
+      Tile tile;  // between two steps it waits in shared memory
+      if (at.first == 0) {
+        wait_for_all_but_latest();
+        receive_tile(head_of(at, source), sm.state[side], tile);
+      } else {
+        elements_from(sm.state[side], tile);
+      }
+      if constexpr (Method == CANOPY_COMMIT_REPLAY)
+        replay(at.nodes, sm, tile);
+      else
+        advance<K, C, W, Method>(at.nodes, sm, tile);
+      if (ends) {
+        store_tile(head_of(at, to), at.column0, sm.state[side], tile);
+        side ^= 1;
+      } else {
+        __syncthreads();  // parked element by element, over what other warps may not have received yet
+        elements_to(tile, sm.state[side]);
+      }
+      at = after, tile_index = tile_after;
     }
+    wait_for_all();
   }
 }
 

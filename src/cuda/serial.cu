@@ -1,59 +1,102 @@
 // Launches of the serial kernels.
-#include <algorithm>
-
 #include "cuda/serial.cuh"
+
+#include <algorithm>
+#include <cmath>
+
 #include "message.hpp"
 
 namespace canopy::cuda {
 namespace {
 
-int tiles_of(const Problem& p) { return p.dim_v / kTileColumns; }
+constexpr int kLeastColumns = 32;  // of a CTA: V is a multiple of it
 
-template <int K, int R>
+std::int64_t bytes_of(const Tensor& tensor) { return tensor.dtype == CANOPY_F32 ? 4 : 2; }
+
+Strided strided(const Tensor& tensor) {
+  const std::int64_t bytes = bytes_of(tensor);
+  return {static_cast<char*>(tensor.data), tensor.stride[1] * bytes, tensor.stride[2] * bytes,
+          tensor.stride[3] * bytes};
+}
+
+// Four columns a thread take half the key and query reads, a CTA of 64 columns half the preparation; two columns a
+// thread and a CTA of 32 columns twice the threads. The same sums in the same order either way.
+bool takes_wide(const Problem& p) {
+  return p.dim_v % 64 == 0 && std::int64_t{p.batch} * p.heads_v * (p.dim_v / 64) >= 128;
+}
+
+// Waiting states in shared memory; a wide CTA's is 32 KiB (K = 128), and one of them leaves room for four CTAs.
+int shared_levels(const Problem& p) { return std::min(stack_levels(p.nodes), takes_wide(p) ? 1 : 4); }
+
+template <int K, int C, int W>
 std::size_t shared_bytes(const Problem& p, bool snapshot) {
-  const std::size_t stack = snapshot ? 0 : std::min(stack_levels(p.nodes), kSharedLevels) * std::size_t{tile_bytes(K)};
-  const std::size_t stage = p.state_layout == CANOPY_STATE_KV ? std::size_t{StateTile<K, R>::kStageBytes} : 0;
-  return sizeof(SerialShared<K, R>) + std::max(stack, stage);
+  using Tile = StateTile<K, C, W>;
+  const std::size_t tile = Tile::kColumns * K * sizeof(float);
+  // A wide CTA's state comes by way of the stack's first level, and so does one that is not aligned.
+  const int levels = std::max(snapshot ? 0 : shared_levels(p), takes_wide(p) || !is_wide(p.state) ? 1 : 0);
+  return sizeof(SerialShared<K, Tile::kColumns>) + levels * tile;
 }
 
 // The most that any tree needs fits a block of sm_120.
-static_assert(sizeof(SerialShared<128, 2>) + kSharedLevels * tile_bytes(128) <= 101376);
-static_assert(sizeof(SerialShared<128, 1>) + kSharedLevels * tile_bytes(128) <= 101376);
+static_assert(sizeof(SerialShared<128, 32>) + 4 * 32 * 128 * 4 <= 101376);
+static_assert(sizeof(SerialShared<128, 64>) + 64 * 128 * 4 <= 101376);
 
-template <int K, int R, bool Snapshot>
+SerialArguments arguments_of(const VerifyParams& params, const DevicePlan* plan, void* memory) {
+  const Problem& p = params.problem;
+  const bool raw = p.a.data != nullptr;
+  const auto dtype = [](const Tensor& tensor) { return static_cast<std::int8_t>(tensor.dtype); };
+  SerialArguments a{};
+  a.plans = plan, a.slot_index = p.slot_index, a.padding_slot = p.padding_slot, a.slots = p.slots;
+  const std::int64_t bytes = bytes_of(p.state);
+  a.state = static_cast<char*>(p.state.data);
+  a.state_slot = p.state.stride[1] * bytes, a.state_head = p.state.stride[2] * bytes,
+  a.state_row = p.state.stride[3] * bytes;
+  a.nodes = p.nodes, a.heads_v = p.heads_v;
+  a.key_heads_each = static_cast<float>(p.heads_k) / static_cast<float>(p.heads_v);
+  a.scale = p.scale != 0 ? p.scale : 1.0f / std::sqrt(static_cast<float>(p.dim_k));
+  a.l2norm_eps = p.l2norm_eps;
+  a.input_dtype = dtype(p.q), a.state_dtype = dtype(p.state), a.gate_dtype = dtype(raw ? p.a : p.g);
+  a.a_log_dtype = dtype(p.a_log), a.dt_bias_dtype = dtype(p.dt_bias), a.o_dtype = dtype(params.o);
+  a.wide_keys = is_wide(p.k) && is_wide(p.q), a.wide_values = is_wide(p.v), a.wide_state = is_wide(p.state);
+  a.state_vk = p.state_layout == CANOPY_STATE_VK, a.long_slots = p.slot_index_dtype == CANOPY_I64;
+  a.l2norm = p.l2norm != 0, a.raw_gates = raw, a.beta_doubled = p.beta_doubled != 0;
+  a.usual = a.wide_keys && a.wide_values && a.wide_state && a.state_vk && a.input_dtype != CANOPY_F32 &&
+            a.gate_dtype == CANOPY_F32 && a.state_dtype == CANOPY_F32;
+  a.k = strided(p.k), a.q = strided(p.q), a.v = strided(p.v);
+  a.gate = strided(raw ? p.a : p.g), a.beta = strided(raw ? p.b : p.beta);
+  a.a_log = static_cast<const char*>(p.a_log.data), a.dt_bias = static_cast<const char*>(p.dt_bias.data);
+  a.a_log_step = p.a_log.stride[1] * bytes_of(p.a_log), a.dt_bias_step = p.dt_bias.stride[1] * bytes_of(p.dt_bias);
+  a.o = strided(params.o), a.u = strided(params.stash_u), a.l = strided(params.stash_l);
+  a.row_status = params.row_status;
+  a.memory = static_cast<float4*>(memory);
+  a.shared_levels = shared_levels(p), a.deep_levels = stack_levels(p.nodes) - a.shared_levels;
+  return a;
+}
+
+template <int K, int C, int W, bool Early, bool Snapshot>
 Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   const Problem& p = params.problem;
-  const std::size_t bytes = shared_bytes<K, R>(p, Snapshot);
-  const auto kernel = serial_kernel<K, R, Snapshot>;
-  if (bytes > 48 * 1024)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  const int wide = wide_tensors(p) | (is_wide(params.o) ? kWideO : 0) | (is_wide(params.stash_u) ? kWideU : 0);
-  const dim3 grid(tiles_of(p), p.heads_v, p.batch);
-  kernel<<<grid, StateTile<K, R>::kThreads, bytes, stream>>>(params, plan, static_cast<float4*>(workspace), wide,
-                                                             stack_levels(p.nodes));
-  if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
-    return {CANOPY_INTERNAL, text("serial kernel: ", cudaGetErrorString(status))};
+  const dim3 grid(p.dim_v / StateTile<K, C, W>::kColumns, p.heads_v, p.batch);
+  const cudaError_t status =
+      launch_dependently(serial_kernel<K, C, W, Early, Snapshot>, grid, 32 * W, shared_bytes<K, C, W>(p, Snapshot),
+                         stream, arguments_of(params, plan, workspace));
+  if (status != cudaSuccess) return {CANOPY_INTERNAL, text("serial kernel: ", cudaGetErrorString(status))};
   return {};
 }
 
-// Every warp takes a node's whole key and query from shared memory, whatever it does with them. Two columns a thread
-// halve that, at half the threads: better once there are a few CTAs for each multiprocessor, unless the stack of a
-// larger tree leaves room for few of them. The same sums in the same order either way.
 template <bool Snapshot>
 Error launch_any(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
-  const Problem& p = params.problem;
-  const std::int64_t ctas = std::int64_t{p.batch} * p.heads_v * tiles_of(p);
-  const bool two = ctas > (p.nodes <= kChunk ? 256 : 1024);
-  if (p.dim_k == 64) {
-    return two ? launch<64, 2, Snapshot>(params, plan, workspace, stream)
-               : launch<64, 1, Snapshot>(params, plan, workspace, stream);
-  }
-  return two ? launch<128, 2, Snapshot>(params, plan, workspace, stream)
-             : launch<128, 1, Snapshot>(params, plan, workspace, stream);
+  if (params.problem.batch == 0) return {};
+  const bool wide = takes_wide(params.problem);
+  if (params.problem.dim_k == 64)
+    return wide ? launch<64, 4, 4, false, Snapshot>(params, plan, workspace, stream)
+                : launch<64, 2, 4, true, Snapshot>(params, plan, workspace, stream);
+  return wide ? launch<128, 4, 4, false, Snapshot>(params, plan, workspace, stream)
+              : launch<128, 2, 4, true, Snapshot>(params, plan, workspace, stream);
 }
 
-std::size_t tiles_in_memory(const Problem& p, int each) {
-  return std::size_t(p.batch) * p.heads_v * tiles_of(p) * each * tile_bytes(p.dim_k);
+std::size_t states_in_memory(const Problem& p, int each) {
+  return sizeof(float) * p.batch * p.heads_v * p.dim_v * p.dim_k * each;
 }
 
 }  // namespace
@@ -65,18 +108,18 @@ std::string serial_refuses(const VerifyParams& params) {
                 ": expected 0 (default) or 1 (fp32), all that the serial kernels compute in");
   if (p.dim_k != 64 && p.dim_k != 128)
     return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
-  if (p.dim_v % kTileColumns != 0)
-    return text("dim_v = ", p.dim_v, ": expected a multiple of ", kTileColumns, " on the GPU; pad values with zeros");
+  if (p.dim_v % kLeastColumns != 0)
+    return text("dim_v = ", p.dim_v, ": expected a multiple of ", kLeastColumns, " on the GPU; pad values with zeros");
   if (p.batch > 65535 || p.heads_v > 65535)
     return text("batch, heads_v = ", p.batch, ", ", p.heads_v, ": expected at most 65535 each; split the batch");
   return {};
 }
 
 std::size_t serial_snapshot_workspace(const VerifyParams& params) {
-  return tiles_in_memory(params.problem, params.problem.nodes);
+  return states_in_memory(params.problem, params.problem.nodes);
 }
 std::size_t serial_resident_workspace(const VerifyParams& params) {
-  return tiles_in_memory(params.problem, std::max(stack_levels(params.problem.nodes) - kSharedLevels, 0));
+  return states_in_memory(params.problem, stack_levels(params.problem.nodes) - shared_levels(params.problem));
 }
 Error launch_serial_snapshot(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   return launch_any<true>(params, plan, workspace, stream);

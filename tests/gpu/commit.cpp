@@ -219,10 +219,23 @@ void paths(Report& report, bool light) {
   }
 }
 
+// More tiles than CTAs: each CTA takes several in turn, the next one's inputs on their way.
+void many_tiles(Report& report) {
+  for (const char* family : {"random", "chain"})
+    for (const auto& [batch, heads] : {std::pair{100, 2}, {60, 8}}) {
+      CommitSpec spec{.problem = base(family, 20), .layers = 2};
+      spec.problem.batch = batch, spec.problem.heads_k = heads / 2, spec.problem.heads_v = heads;
+      spec.problem.slots = spec.problem.ragged = true;
+      spec.moved = spec.tracked = batch == 60;
+      check_commit(report, "commit tiles", spec);
+    }
+}
+
 }  // namespace
 
 void test_commit(Report& report, bool light) {
   methods(report, light);
+  if (!light) many_tiles(report);
   paths(report, light);
 }
 

@@ -1,0 +1,59 @@
+// Programmatic dependent launch (sm_90 on): a kernel's CTAs start while the kernel before it ends, and wait before they
+// touch memory. Elsewhere an ordinary launch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+namespace canopy::cuda {
+
+// First statement of a kernel that is launched dependently: everything before it may run while the kernel before ends.
+__device__ __forceinline__ void begin_after_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Before that: fetches the kernel's parameters into the constant cache, a word of each line. Left to their first uses,
+// the misses come one after the other.
+template <class Parameters>
+__device__ __forceinline__ void fetch_parameters(const Parameters& parameters) {
+  constexpr int kLine = 64;
+#pragma unroll
+  for (unsigned at = 0; at < sizeof(Parameters); at += kLine)
+    asm volatile("" ::"r"(*reinterpret_cast<const int*>(reinterpret_cast<const char*>(&parameters) + at)));
+}
+
+inline bool launches_dependently() {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= 9;
+}
+
+// Launches with `shared` bytes of dynamic shared memory, raising the function's limit where they need it: a property of
+// the function, so allowed while a graph is captured.
+template <class... Parameters>
+cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+                               cudaStream_t stream, Parameters... arguments) {
+  if (shared > 48 * 1024) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = grid;
+  launch.blockDim = dim3(threads);
+  launch.dynamicSmemBytes = shared;
+  launch.stream = stream;
+  launch.attrs = &dependent;
+  launch.numAttrs = launches_dependently();
+  return cudaLaunchKernelEx(&launch, kernel, arguments...);
+}
+
+}  // namespace canopy::cuda
