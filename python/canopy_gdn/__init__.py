@@ -38,7 +38,23 @@ _HOME = {
     "oracle": "calls",
     "oracle_state": "calls",
 }
-__all__ = [*_HOME, "__version__"]
+__all__ = [
+    "CanopyError",
+    "Implementation",
+    "Tree",
+    "batch",
+    "commit",
+    "commit_workspace",
+    "explain",
+    "implementations",
+    "library_version",
+    "oracle",
+    "oracle_state",
+    "plan",
+    "verify",
+    "verify_workspace",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from ._abi import CanopyError, Implementation, implementations, library_version

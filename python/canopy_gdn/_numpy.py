@@ -25,7 +25,9 @@ def _workspace(params: Any, call: str, implementation: str | None, given: np.nda
     if given is not None:
         view = _problem.view_of("workspace", given, True)
         if not given.flags.c_contiguous:
-            raise _abi.CanopyError(f"workspace: expected contiguous memory, got strides {view.stride}; pass the whole buffer")
+            raise _abi.CanopyError(
+                f"workspace: expected contiguous memory, got strides {view.stride}; pass the whole buffer"
+            )
         return given
     return aligned(workspace_bytes(params, call, implementation))
 

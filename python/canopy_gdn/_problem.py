@@ -269,9 +269,7 @@ def commit_params(k: Any, v: Any, given: dict[str, Any]) -> _abi.CommitParams:
     p = params.problem
     shape = view_of("state", given["state"]).shape
     if len(shape) not in (4, 5):
-        raise CanopyError(
-            f"state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got {len(shape)}"
-        )
+        raise CanopyError(f"state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got {len(shape)}")
     lead = len(shape) - 4
     key_shape = view_of("k", k).shape
     if len(key_shape) != 4 + lead:

@@ -45,7 +45,9 @@ def _gpus() -> list[str] | str:
     names = []
     for index in range(torch.cuda.device_count()):
         p = torch.cuda.get_device_properties(index)
-        names.append(f"{p.name}, sm_{p.major}{p.minor}, {p.multi_processor_count} SMs, {p.total_memory / 2**30:.0f} GiB")
+        names.append(
+            f"{p.name}, sm_{p.major}{p.minor}, {p.multi_processor_count} SMs, {p.total_memory / 2**30:.0f} GiB"
+        )
     return names
 
 
@@ -78,8 +80,14 @@ def report() -> dict[str, Any]:
         "operators": _tried(_operators),
         "implementations": _tried(
             lambda: [
-                {"kind": i.kind, "name": i.name, "device": i.device, "usable": i.usable, "missing": i.missing,
-                 "description": i.description}  # fmt: skip
+                {
+                    "kind": i.kind,
+                    "name": i.name,
+                    "device": i.device,
+                    "usable": i.usable,
+                    "missing": i.missing,
+                    "description": i.description,
+                }  # fmt: skip
                 for i in _abi.implementations()
             ]
         ),
@@ -87,7 +95,10 @@ def report() -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"{name:15} {found[name]}" for name in ("canopy_gdn", "libcanopy", "library folder", "python", "platform", "cpu")]
+    lines = [
+        f"{name:15} {found[name]}"
+        for name in ("canopy_gdn", "libcanopy", "library folder", "python", "platform", "cpu")
+    ]
     lines += [f"{name:15} {version}" for name, version in found["packages"].items()]
     gpus = found["gpu"] if isinstance(found["gpu"], list) else [found["gpu"]]
     lines += [f"{'gpu':15} {gpu}" for gpu in gpus]

@@ -1,6 +1,7 @@
-"""Compiles every Triton kernel of the package for GPUs that need not be there: python tests/python/compile_triton.py [SM...]
+"""Compiles every Triton kernel of the package for GPUs that need not be there: tests/python/compile_triton.py [SM...]
 
-Prints a line a kernel with its bytes of shared memory and of code. Exit status 1 where one does not compile. The interpreter of the tests runs the same sources, but knows neither types nor layouts.
+Prints a line a kernel with its bytes of shared memory and of code. Exit status 1 where one does not compile. The
+interpreter of the tests runs the same sources, but knows neither types nor layouts.
 """
 
 import sys
@@ -48,13 +49,26 @@ def compiled(function, constants, capability):
             signature[name] = POINTERS[name]
         elif name in FLOATS:
             signature[name] = "fp32"
-        elif name.startswith("stride_") or name in {"T", "H", "HV", "B", "blocks", "plane", "padding_slot", "wide", "half", "slots"}:
+        elif name.startswith("stride_") or name in {
+            "T",
+            "H",
+            "HV",
+            "B",
+            "blocks",
+            "plane",
+            "padding_slot",
+            "wide",
+            "half",
+            "slots",
+        }:
             signature[name] = "i32"
         else:
             signature[name] = "*i32"
     source = ASTSource(fn=function, signature=signature, constexprs=constexprs)
     warps = 1 if "snapshots" in signature else 4
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, "num_stages": 1})
+    return triton.compile(
+        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, "num_stages": 1}
+    )
 
 
 @triton.jit

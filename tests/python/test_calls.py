@@ -52,7 +52,9 @@ def test_verify_and_commit_agree_with_the_oracle(to, trees, layout, raw):
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden_problems(to, path):
     golden = json.loads(path.read_text())
-    wide = lambda name, last: np.pad(np.float32(golden[name]), [(0, 0), (0, 0), (0, last - len(golden[name][0][0]))])[None]
+    wide = lambda name, last: np.pad(np.float32(golden[name]), [(0, 0), (0, 0), (0, last - len(golden[name][0][0]))])[
+        None
+    ]
     state = np.zeros((1, 1, 8, 8), np.float32)  # heads are padded with zeros to 8
     V, K = np.shape(golden["state"])
     state[0, 0, :V, :K] = golden["state"]
@@ -77,7 +79,9 @@ def test_golden_problems(to, path):
         assert largest(np.asarray(committed["state"])[0, 0, :V, :K], after) < FP32
 
 
-@pytest.mark.parametrize("name", [i.name for i in canopy_gdn.implementations() if i.kind == "verify" and i.device == "cpu"])
+@pytest.mark.parametrize(
+    "name", [i.name for i in canopy_gdn.implementations() if i.kind == "verify" and i.device == "cpu"]
+)
 def test_every_implementation_by_name(to, name):
     given_ = problem(TREES["best-first"])
     assert largest(call(to(given_), implementation=name), canopy_gdn.oracle(**given_)[0]) < FP32

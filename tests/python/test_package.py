@@ -34,7 +34,9 @@ def test_every_public_name_is_there_and_documented():
     for name in canopy_gdn.__all__:
         value = getattr(canopy_gdn, name)
         assert name == "__version__" or value.__doc__, name
-    assert set(canopy_gdn.__all__) <= set(dir(canopy_gdn))
+    assert set(canopy_gdn.__all__) == {*canopy_gdn._HOME, "__version__"} and set(canopy_gdn.__all__) <= set(
+        dir(canopy_gdn)
+    )
     assert (pathlib.Path(canopy_gdn.__file__).parent / "py.typed").exists()
     with pytest.raises(AttributeError, match="no attribute 'shrub'"):
         canopy_gdn.shrub  # noqa: B018

@@ -42,7 +42,9 @@ class Engine:
         outputs = []
         for layer in range(LAYERS):
             x = self.x[layer].view(B, T, C).transpose(1, 2)
-            mixed = self.verifier.causal_conv1d_update(layer, x, self.conv[layer], self.weight[layer], self.bias[layer], "silu")
+            mixed = self.verifier.causal_conv1d_update(
+                layer, x, self.conv[layer], self.weight[layer], self.bias[layer], "silu"
+            )
             qkv = mixed.transpose(1, 2).view(B * T, C)
             q, k, v = qkv.split([H * K, H * K, HV * V], -1)
             q, k, v = q.view(1, B * T, H, K), k.view(1, B * T, H, K), v.view(1, B * T, HV, V)
@@ -59,7 +61,9 @@ def links():
     next_token, next_sibling = torch.full((B, T), -1), torch.full((B, T), -1)
     for row, tree in enumerate(TREES):
         for parent in range(T):
-            children = [n for n in range(T) if tree.parents[n] == parent][::-1]  # SGLang links siblings in descending order
+            children = [n for n in range(T) if tree.parents[n] == parent][
+                ::-1
+            ]  # SGLang links siblings in descending order
             if children:
                 next_token[row, parent] = children[0]
             for one, other in zip(children, children[1:]):
@@ -80,7 +84,9 @@ def expected(engine, layer, row, path):
         q, k, v = mixed.split([H * K, H * K, HV * V])
         q, k = (t.view(H, K) / (t.view(H, K).square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (q, k))
         q, k = q.repeat_interleave(HV // H, 0) * K**-0.5, k.repeat_interleave(HV // H, 0)
-        g = -engine.a_log[layer].double().exp() * torch.nn.functional.softplus(engine.a[layer, at].double() + engine.dt_bias[layer].double())
+        g = -engine.a_log[layer].double().exp() * torch.nn.functional.softplus(
+            engine.a[layer, at].double() + engine.dt_bias[layer].double()
+        )
         beta = engine.b[layer, at].double().sigmoid()
         state = state * g.exp()[:, None, None]
         u = beta[:, None] * (v.view(HV, V) - (state @ k[:, :, None])[..., 0])
@@ -137,7 +143,9 @@ def test_nothing_accepted_changes_no_bit():
     engine = Engine()
     engine.step()
     before = engine.temporal.clone(), engine.conv.clone()
-    engine.verifier.update_mamba_state_after_mtp_verify(torch.tensor([-1] * B), temporal=engine.temporal, conv=engine.conv)
+    engine.verifier.update_mamba_state_after_mtp_verify(
+        torch.tensor([-1] * B), temporal=engine.temporal, conv=engine.conv
+    )
     assert torch.equal(engine.temporal, before[0]) and torch.equal(engine.conv, before[1])
 
 
@@ -150,7 +158,9 @@ def test_rounds():
         node = 9 - seed
         wanted = [expected(engine, layer, 0, TREES[0].path(node)) for layer in range(LAYERS)]
         assert all(close(o[layer, 0, node], wanted[layer][0]) for layer in range(LAYERS))
-        engine.verifier.update_mamba_state_after_mtp_verify(torch.full((B,), node), temporal=engine.temporal, conv=engine.conv)
+        engine.verifier.update_mamba_state_after_mtp_verify(
+            torch.full((B,), node), temporal=engine.temporal, conv=engine.conv
+        )
         assert all(close(engine.temporal[layer, 5], wanted[layer][1]) for layer in range(LAYERS))
 
 
@@ -164,7 +174,9 @@ def test_wrong_calls_say_what_was_expected():
     engine = Engine()
     with pytest.raises(RuntimeError, match="cache_indices: expected at most max_batch = 5 requests, got 6"):
         engine.verifier.begin(torch.zeros(6, dtype=torch.int32))
-    with pytest.raises(RuntimeError, match=r"the trees: expected shape \[B, draft_token_num\] = \[4, 10\], got \[4, 7\]"):
+    with pytest.raises(
+        RuntimeError, match=r"the trees: expected shape \[B, draft_token_num\] = \[4, 10\], got \[4, 7\]"
+    ):
         engine.verifier.begin(engine.indices, retrieve_parent_token=torch.zeros(4, 7))
     engine.verifier.begin(engine.indices)
     with pytest.raises(RuntimeError, match=r"x: expected shape \[B, C, T\] = \[4, 128, 10\]"):

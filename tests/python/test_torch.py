@@ -11,7 +11,15 @@ from canopy_gdn import ops  # noqa: E402, loads the operators
 
 INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
 ORDER = ["q", "k", "v", "state", *INPUTS]
-COMMIT_ORDER = ["k", "v", "leaf", "state", "workspace", *INPUTS, *"dst_slot track_leaf track_slot stash_u stash_l row_status".split()]
+COMMIT_ORDER = [
+    "k",
+    "v",
+    "leaf",
+    "state",
+    "workspace",
+    *INPUTS,
+    *"dst_slot track_leaf track_slot stash_u stash_l row_status".split(),
+]
 OUT_ORDER = ["q", "k", "v", "state", "o", "workspace", *INPUTS, "stash_u", "stash_l", "row_status"]
 
 
@@ -49,7 +57,18 @@ def step(q, k, v, g, beta, state, parents, leaf):
 def stash_step(q, k, v, g, beta, state, parents, leaf):
     stash_u, stash_l, o = torch.zeros_like(v), torch.zeros_like(g), torch.zeros_like(v)
     canopy_gdn.verify(q, k, v, g=g, beta=beta, state=state, parents=parents, o=o, stash_u=stash_u, stash_l=stash_l)
-    canopy_gdn.commit(k, None, g=g, beta=beta, state=state, parents=parents, leaf=leaf, method="stash", stash_u=stash_u, stash_l=stash_l)
+    canopy_gdn.commit(
+        k,
+        None,
+        g=g,
+        beta=beta,
+        state=state,
+        parents=parents,
+        leaf=leaf,
+        method="stash",
+        stash_u=stash_u,
+        stash_l=stash_l,
+    )
     return o + stash_u.sum()
 
 
@@ -59,7 +78,9 @@ def test_compile_takes_the_whole_step_as_one_graph(function, dynamic):
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for batch in (2, 3):  # the second shape recompiles, or not when dynamic
         arguments = tensors(problem([Tree.family("random", 9, seed=s) for s in range(batch)], slots=batch))
-        inputs = [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [torch.full((batch,), 3, dtype=torch.int32)]
+        inputs = [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [
+            torch.full((batch,), 3, dtype=torch.int32)
+        ]
         mine = [t.clone() for t in inputs]
         expected, got = function(*inputs), compiled(*mine)
         assert torch.equal(got, expected) and torch.equal(mine[5], inputs[5]), "output and committed pool"
@@ -69,7 +90,9 @@ def test_compile_takes_the_whole_step_as_one_graph(function, dynamic):
 def test_compile_through_inductor():
     """The default backend, with the code that it generates."""
     arguments = tensors(problem([Tree.family("random", 9)], slots=1))
-    inputs = [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [torch.tensor([3], dtype=torch.int32)]
+    inputs = [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [
+        torch.tensor([3], dtype=torch.int32)
+    ]
     mine = [t.clone() for t in inputs]
     expected, got = step(*inputs), torch.compile(step, fullgraph=True)(*mine)
     assert torch.equal(got, expected) and torch.equal(mine[5], inputs[5])
@@ -124,7 +147,9 @@ def test_views_of_one_buffer_are_read_in_place():
 def test_gradients_are_refused_with_the_reason(name):
     arguments = tensors(problem(TREES["one"]))
     arguments[name].requires_grad_()
-    with pytest.raises(RuntimeError, match=f"{name}: expected a tensor that does not require grad.*no backward pass.*no_grad"):
+    with pytest.raises(
+        RuntimeError, match=f"{name}: expected a tensor that does not require grad.*no backward pass.*no_grad"
+    ):
         canopy_gdn.verify(**arguments)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
@@ -179,7 +204,9 @@ def test_the_binary_needs_no_cuda_library():
     needed = subprocess.run(["readelf", "-d", str(canopy_gdn._abi.library_folder() / "libcanopy_torch.so")], capture_output=True, text=True,
                             check=True).stdout  # fmt: skip
     libraries = [line.split("[")[1].rstrip("]") for line in needed.splitlines() if "(NEEDED)" in line]
-    assert "libtorch_cpu.so" in libraries and not any("cuda" in name or "c10" in name or "python" in name for name in libraries)
+    assert "libtorch_cpu.so" in libraries and not any(
+        "cuda" in name or "c10" in name or "python" in name for name in libraries
+    )
 
 
 def test_leaves_and_rows_of_a_long_run():

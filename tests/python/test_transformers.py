@@ -90,7 +90,9 @@ def test_skipped_rows_keep_their_cache_bitwise(setup):
     layer, cache = setup
     mine = copy.deepcopy(cache)
     parents = torch.tensor([[-1, 0, 1], [-1, 0, 0]], dtype=torch.int32)
-    step = adapter.verify(layer, torch.randn(2, 3, HIDDEN), parents, mine, count=torch.tensor([3, 2], dtype=torch.int32))
+    step = adapter.verify(
+        layer, torch.randn(2, 3, HIDDEN), parents, mine, count=torch.tensor([3, 2], dtype=torch.int32)
+    )
     adapter.commit(step, torch.tensor([-1, 2], dtype=torch.int32))
     assert all(torch.equal(a, b) for a, b in zip(states(mine), states(cache)))
 

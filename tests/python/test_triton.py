@@ -10,7 +10,9 @@ pytest.importorskip("triton")
 import canopy_gdn.triton as ct  # noqa: E402
 from canopy_gdn.triton.common import INTERPRETED  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not INTERPRETED and not torch.cuda.is_available(), reason="neither a GPU nor TRITON_INTERPRET=1")
+pytestmark = pytest.mark.skipif(
+    not INTERPRETED and not torch.cuda.is_available(), reason="neither a GPU nor TRITON_INTERPRET=1"
+)
 DEVICE = "cpu" if INTERPRETED else "cuda"
 SOLVES = [s for s in ct.STRATEGIES if s not in ("serial", "resident")]
 
@@ -115,7 +117,9 @@ def test_padding_skipped_and_malformed_rows(strategy):
     plan = ct.plan(arguments.pop("parents"), arguments.pop("count"))
     got = ct.verify(**arguments, plan=plan, precision="fp32", strategy=strategy, o=marked)[0].cpu().numpy()
     assert plan.status.tolist() == [0, 0, 1, 0]
-    assert np.array_equal(got[0], reference[0]) and (got[1] == 7).all() and np.isnan(got[2]).all() and (got[3] == 7).all()
+    assert (
+        np.array_equal(got[0], reference[0]) and (got[1] == 7).all() and np.isnan(got[2]).all() and (got[3] == 7).all()
+    )
 
 
 @pytest.mark.parametrize("layout", ["vk", "kv"])

@@ -24,7 +24,9 @@ def links(tree, order):
     return next_token, next_sibling
 
 
-@given(trees, st.sampled_from([sorted, lambda c: sorted(c, reverse=True), lambda c: sorted(c, key=lambda n: n * 7 % 5)]))
+@given(
+    trees, st.sampled_from([sorted, lambda c: sorted(c, reverse=True), lambda c: sorted(c, key=lambda n: n * 7 % 5)])
+)
 def test_parents_of_links(tree, order):
     next_token, next_sibling = (torch.tensor([row, row]) for row in links(tree, order))
     parents = w.parents_of_links(next_token, next_sibling)

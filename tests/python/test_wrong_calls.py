@@ -72,7 +72,9 @@ COMMIT = {
 
 
 def good():
-    return problem([*TREES["ragged"][:1], *[Tree.family("random", 20, seed=s) for s in (1, 2)]], slots=4) | {"slot_index": np.int32([0, 1, 2])}
+    return problem([*TREES["ragged"][:1], *[Tree.family("random", 20, seed=s) for s in (1, 2)]], slots=4) | {
+        "slot_index": np.int32([0, 1, 2])
+    }
 
 
 def spoilt(arguments, changes):
@@ -124,7 +126,10 @@ def test_plan(to, changes, pieces):
 
 def test_what_is_no_array():
     arguments = good()
-    check(lambda: canopy_gdn.verify(**arguments | {"k": arguments["k"].tolist()}), ["k: expected a NumPy array or a PyTorch tensor, got list"])
+    check(
+        lambda: canopy_gdn.verify(**arguments | {"k": arguments["k"].tolist()}),
+        ["k: expected a NumPy array or a PyTorch tensor, got list"],
+    )
 
 
 def test_a_read_only_output():

@@ -37,7 +37,9 @@ def windows(parents: Tensor, width: int) -> Tensor:
     device = parents.device
     base = width - 1
     # Where each position comes from: the window's own positions step back by one, nodes to their parent.
-    before = torch.cat([torch.arange(-1, base - 1, device=device).clamp(min=0).expand(B, base), parents.long() + base], 1)
+    before = torch.cat(
+        [torch.arange(-1, base - 1, device=device).clamp(min=0).expand(B, base), parents.long() + base], 1
+    )
     before[:, base] = base - 1  # the root, whatever stands at node 0
     before = before.clamp(0, base + T - 1)
     taps = [torch.arange(base, base + T, device=device).expand(B, T)]

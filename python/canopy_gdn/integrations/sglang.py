@@ -86,7 +86,9 @@ class TreeVerifier:
         """
         B, C, T = x.shape
         if (B, T) != (self.batch, self.T) or C != sum(self.split):
-            raise CanopyError(f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}")
+            raise CanopyError(
+                f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}"
+            )
         inputs, mixed = self._inputs[layer_id, :B], self._mixed[layer_id, :B]
         inputs.copy_(x.transpose(1, 2))
         window = conv_state[self._slots()][..., 1 - self.width :]

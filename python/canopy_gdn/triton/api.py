@@ -33,12 +33,16 @@ def _expect(name: str, tensor: Tensor, shape: tuple[int, ...], dense: bool = Fal
     if tuple(tensor.shape) != shape:
         raise CanopyError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
     if dense and tensor.stride(-1) != 1 and shape[-1] > 1:
-        raise CanopyError(f"{name}: expected a last stride of 1, got {tensor.stride(-1)}; make the last axis contiguous")
+        raise CanopyError(
+            f"{name}: expected a last stride of 1, got {tensor.stride(-1)}; make the last axis contiguous"
+        )
 
 
 def _width(name: str, width: int) -> None:
     if width < 16 or width > 256 or width & (width - 1):
-        raise CanopyError(f"{name} = {width}: expected a power of 2 from 16 to 256; pad the head, or use canopy_gdn.verify")
+        raise CanopyError(
+            f"{name} = {width}: expected a power of 2 from 16 to 256; pad the head, or use canopy_gdn.verify"
+        )
 
 
 def _state_strides(state: Tensor, layout: str, HV: int, K: int, V: int) -> tuple[int, int, int, int]:
@@ -74,7 +78,9 @@ def verify(q: Tensor, k: Tensor, v: Tensor, *, plan: Plan, state: Tensor, g: Ten
     if HV % H:
         raise CanopyError(f"HV = {HV}: expected a multiple of H = {H}")
     if (B, T) != (plan.batch, plan.nodes):
-        raise CanopyError(f"plan: expected one of {B} trees of {T} nodes, got {plan.batch} of {plan.nodes}; call plan() for these trees")
+        raise CanopyError(
+            f"plan: expected one of {B} trees of {T} nodes, got {plan.batch} of {plan.nodes}; call plan() for these trees"
+        )
     _expect("q", q, (B, T, H, K), True)
     _expect("k", k, (B, T, H, K), True)
     _expect("v", v, (B, T, HV, V), True)
@@ -138,7 +144,9 @@ def commit(k: Tensor, *, plan: Plan, leaf: Tensor, state: Tensor, stash: Stash, 
     B, T, H, K = k.shape[-4:]
     HV, V = stash.u.shape[-3], stash.u.shape[-1]
     if (B, T) != (plan.batch, plan.nodes):
-        raise CanopyError(f"plan: expected one of {B} trees of {T} nodes, got {plan.batch} of {plan.nodes}; call plan() for these trees")
+        raise CanopyError(
+            f"plan: expected one of {B} trees of {T} nodes, got {plan.batch} of {plan.nodes}; call plan() for these trees"
+        )
     _expect("leaf", leaf, (B,))
     L = k.shape[0] if layers else 1
     lead = (L,) if layers else ()

@@ -15,7 +15,9 @@ def _add(S, at_k, at_u, at_gate, plane, order, rank, seen, coarse, fine, stride_
     node = tl.load(order + rank, mask=seen, other=0)
     key = load_rows(at_k, node, stride_kt, dk, seen, NORM, eps)
     u = tl.load(at_u + rank[:, None] * V + dv[None, :], mask=seen[:, None], other=0.0)
-    exponent = (coarse - tl.load(at_gate + rank, mask=seen, other=0.0)) + (fine - tl.load(at_gate + plane + rank, mask=seen, other=0.0))
+    exponent = (coarse - tl.load(at_gate + rank, mask=seen, other=0.0)) + (
+        fine - tl.load(at_gate + plane + rank, mask=seen, other=0.0)
+    )
     weight = tl.where(seen, tl.exp(tl.where(seen, exponent, 0.0)), 0.0)
     return S + tl.dot(tl.trans(key * weight[:, None]), u, input_precision=PRECISION)
 
@@ -53,9 +55,45 @@ def commit_kernel(k, u, state, slot_index, dst_slot, leaf, gates, order, rank_of
     for at in range(0, outside, BT):
         depth = at + step
         there = tl.load(path + (b * blocks + block) * T + depth, mask=depth < outside, other=0)
-        S = _add(S, at_k, at_u, at_gate, plane, order, there, depth < outside, coarse, fine, stride_kt, dk, dv, V, NORM, eps, PRECISION)
+        S = _add(
+            S,
+            at_k,
+            at_u,
+            at_gate,
+            plane,
+            order,
+            there,
+            depth < outside,
+            coarse,
+            fine,
+            stride_kt,
+            dk,
+            dv,
+            V,
+            NORM,
+            eps,
+            PRECISION,
+        )
     here = block * BT + step
     word = tl.load(ancestors + (b * T + rank) * 8 + here // 32, mask=here < n, other=0)
     seen = (((word >> (here % 32)) & 1) != 0) | (here == rank)
-    S = _add(S, at_k, at_u, at_gate, plane, order, here, seen & (here < n), coarse, fine, stride_kt, dk, dv, V, NORM, eps, PRECISION)
+    S = _add(
+        S,
+        at_k,
+        at_u,
+        at_gate,
+        plane,
+        order,
+        here,
+        seen & (here < n),
+        coarse,
+        fine,
+        stride_kt,
+        dk,
+        dv,
+        V,
+        NORM,
+        eps,
+        PRECISION,
+    )
     tl.store(state + to * stride_slot + cell, S.to(state.dtype.element_ty), mask=keep[None, :])

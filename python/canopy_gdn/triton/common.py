@@ -17,7 +17,9 @@ def tuned(configs: list[triton.Config], key: list[str]):
 @triton.jit
 def load_rows(start, node, stride, column, live, NORM: tl.constexpr, eps):
     """Rows `node` of q or k in fp32, [rows, K]: start[node, column], L2-normalised on request. Dead rows are 0."""
-    x = tl.load(start + node.to(tl.int64)[:, None] * stride + column[None, :], mask=live[:, None], other=0.0).to(tl.float32)
+    x = tl.load(start + node.to(tl.int64)[:, None] * stride + column[None, :], mask=live[:, None], other=0.0).to(
+        tl.float32
+    )
     if NORM:
         x *= tl.rsqrt(tl.sum(x * x, 1) + eps)[:, None]
     return x

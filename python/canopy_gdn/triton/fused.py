@@ -7,7 +7,10 @@ import triton.language as tl
 
 from .common import decay, in_block, invert, load_rows, load_state, spoilt, tuned
 
-CONFIGS = [triton.Config({"BV": bv}, num_warps=warps, num_stages=1) for bv, warps in ((16, 2), (16, 4), (32, 2), (32, 4), (64, 4), (64, 8))]
+CONFIGS = [
+    triton.Config({"BV": bv}, num_warps=warps, num_stages=1)
+    for bv, warps in ((16, 2), (16, 4), (32, 2), (32, 4), (64, 4), (64, 8))
+]
 
 
 @tuned(CONFIGS, key=["K", "V", "SOLVER", "PRECISION", "wide"])
@@ -34,7 +37,12 @@ def fused_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path
     S0 = load_state(state, slot, hv, stride_slot, stride_head, stride_sv, stride_sk, dk, dv)
     broken = tl.load(status + b) != 0
     n = tl.minimum(tl.load(count + b), T)
-    at_q, at_k, at_v, at_o = q + b * stride_qb + h * stride_qh, k + b * stride_kb + h * stride_kh, v + b * stride_vb + hv * stride_vh, o + b * stride_ob + hv * stride_oh
+    at_q, at_k, at_v, at_o = (
+        q + b * stride_qb + h * stride_qh,
+        k + b * stride_kb + h * stride_kh,
+        v + b * stride_vb + hv * stride_vh,
+        o + b * stride_ob + hv * stride_oh,
+    )
     at_u, at_gate = u + (b * HV + hv) * T * V, gates + (b * HV + hv) * T
     ancestors += b * T * 8
     order += b * T
@@ -49,7 +57,9 @@ def fused_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path
         Kb = load_rows(at_k, node, stride_kt, dk, live, NORM, eps)
         Qb = load_rows(at_q, node, stride_qt, dk, live, NORM, eps) * scale
         alpha = tl.exp(coarse + fine)[:, None]
-        value = tl.load(at_v + node.to(tl.int64)[:, None] * stride_vt + dv[None, :], mask=live[:, None], other=0.0).to(tl.float32)
+        value = tl.load(at_v + node.to(tl.int64)[:, None] * stride_vt + dv[None, :], mask=live[:, None], other=0.0).to(
+            tl.float32
+        )
         R = value - alpha * tl.dot(Kb, S0, input_precision=PRECISION)  # (E5), beta further down
         out = alpha * tl.dot(Qb, S0, input_precision=PRECISION)
         mine = tl.load(prefix + b * T + rank, mask=live, other=0)

@@ -22,9 +22,13 @@ def gates_kernel(g, beta, a_log, dt_bias, order, ancestors, count, out, stride_g
     j = tl.arange(0, WIDTH)
     n = tl.minimum(tl.load(count + b), T)
     node = tl.load(order + b * T + j, mask=j < n, other=0)
-    gate = tl.load(g + b.to(tl.int64) * stride_gb + node.to(tl.int64) * stride_gt + hv * stride_gh, mask=j < n, other=0.0).to(tl.float32)
+    gate = tl.load(
+        g + b.to(tl.int64) * stride_gb + node.to(tl.int64) * stride_gt + hv * stride_gh, mask=j < n, other=0.0
+    ).to(tl.float32)
     mine = tl.load(order + b * T + r, mask=r < n, other=0)
-    rate = tl.load(beta + b.to(tl.int64) * stride_bb + mine.to(tl.int64) * stride_bt + hv * stride_bh, mask=r < n, other=0.0).to(tl.float32)
+    rate = tl.load(
+        beta + b.to(tl.int64) * stride_bb + mine.to(tl.int64) * stride_bt + hv * stride_bh, mask=r < n, other=0.0
+    ).to(tl.float32)
     if RAW:
         x = gate + tl.load(dt_bias + hv).to(tl.float32)
         # softplus, linear past 20; below -15 log(1 + e^x) loses what e^x has.
@@ -36,7 +40,9 @@ def gates_kernel(g, beta, a_log, dt_bias, order, ancestors, count, out, stride_g
     gate = tl.where(gate < FLOOR, FLOOR, gate)
     coarse = tl.floor(gate * 16.0 + 0.5) * 0.0625
     fine = gate - coarse
-    word = tl.load(ancestors + (b * T + r)[:, None] * 8 + (j // 32)[None, :], mask=(r < n)[:, None] & (j < n)[None, :], other=0)
+    word = tl.load(
+        ancestors + (b * T + r)[:, None] * 8 + (j // 32)[None, :], mask=(r < n)[:, None] & (j < n)[None, :], other=0
+    )
     on_path = (((word >> (j % 32)[None, :]) & 1) != 0) | (r[:, None] == j[None, :])
     at = out + (b * HV + hv) * T + r
     tl.store(at, tl.sum(tl.where(on_path, coarse[None, :], 0.0), 1), mask=r < n)

@@ -78,7 +78,9 @@ def _ancestors(parents, count, jump, bits, status, T, half, ROUNDS: tl.constexpr
     tl.store(status + b, wrong.to(tl.int32))
     parent = tl.where((node == 0) | bad | ~live, -1, parent)
     word = tl.arange(0, 8)
-    known = tl.where((parent >= 0)[:, None] & ((parent // 32)[:, None] == word[None, :]), 1 << (parent % 32)[:, None], 0)
+    known = tl.where(
+        (parent >= 0)[:, None] & ((parent // 32)[:, None] == word[None, :]), 1 << (parent % 32)[:, None], 0
+    )
     inside = (node < T)[:, None] & (word >= 0)[None, :]
     tl.store(jump + b * T + node, parent, mask=node < T)
     tl.store(bits + (b * T + node)[:, None] * 8 + word[None, :], known, mask=inside)
@@ -117,9 +119,13 @@ def _ranks(bits, count, order, rank, T, WIDTH: tl.constexpr):
         before = tl.where(decided, before, of_j)
         decided = decided | (differ != 0)
     # An ancestor j of i has no bit of its own: its path is a part of i's. A descendant's lowest bit is its own.
-    word = tl.load(bits + (b * T + i)[:, None] * 8 + (j // 32)[None, :], mask=(i < n)[:, None] & (j < n)[None, :], other=0)
+    word = tl.load(
+        bits + (b * T + i)[:, None] * 8 + (j // 32)[None, :], mask=(i < n)[:, None] & (j < n)[None, :], other=0
+    )
     above = ((word >> (j % 32)[None, :]) & 1) != 0
-    word = tl.load(bits + (b * T + j)[None, :] * 8 + (i // 32)[:, None], mask=(i < n)[:, None] & (j < n)[None, :], other=0)
+    word = tl.load(
+        bits + (b * T + j)[None, :] * 8 + (i // 32)[:, None], mask=(i < n)[:, None] & (j < n)[None, :], other=0
+    )
     below = ((word >> (i % 32)[:, None]) & 1) != 0
     before = (above | (before & ~below)) & (j < n)[None, :] & (i[:, None] != j[None, :])
     found = tl.sum(before.to(tl.int32), 1)
@@ -156,6 +162,10 @@ def _paths(ancestors, count, path, prefix, T, blocks, WIDTH: tl.constexpr, BLOCK
     depth = tl.cumsum(on_path.to(tl.int32), 0) - 1
     tl.store(path + (b * blocks + block) * T + depth, r, mask=on_path)
     row = first + tl.arange(0, BLOCK)
-    word = tl.load(ancestors + (b * T + row)[:, None] * 8 + (r // 32)[None, :], mask=(row < n)[:, None] & (r < first)[None, :], other=0)
+    word = tl.load(
+        ancestors + (b * T + row)[:, None] * 8 + (r // 32)[None, :],
+        mask=(row < n)[:, None] & (r < first)[None, :],
+        other=0,
+    )
     outside = (word >> (r % 32)[None, :]) & 1
     tl.store(prefix + b * T + row, tl.sum(outside, 1), mask=row < T)

@@ -50,7 +50,11 @@ def serial_kernel(q, k, v, o, snapshots, state, slot_index, g, beta, a_log, dt_b
             reload = i > 0
         if reload:
             if parent >= 0:
-                S = tl.load(snapshots + (((b * T + parent) * HV + hv) * V + dv)[None, :] * K + dk[:, None], mask=keep[None, :], other=0.0)
+                S = tl.load(
+                    snapshots + (((b * T + parent) * HV + hv) * V + dv)[None, :] * K + dk[:, None],
+                    mask=keep[None, :],
+                    other=0.0,
+                )
             else:
                 S = S0
         key, query = tl.load(at_k).to(tl.float32), tl.load(at_q).to(tl.float32)
@@ -58,7 +62,9 @@ def serial_kernel(q, k, v, o, snapshots, state, slot_index, g, beta, a_log, dt_b
         gate, take = tl.load(at_g).to(tl.float32), tl.load(at_beta).to(tl.float32)
         if RAW:
             x = gate + shift
-            gate = rate * tl.where(x > 20.0, x, tl.where(x < -15.0, tl.exp(x), tl.log(1.0 + tl.exp(tl.minimum(x, 20.0)))))
+            gate = rate * tl.where(
+                x > 20.0, x, tl.where(x < -15.0, tl.exp(x), tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
+            )
             take = 1.0 / (1.0 + tl.exp(-take))
             if DOUBLED:
                 take *= 2.0

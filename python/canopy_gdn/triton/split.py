@@ -22,7 +22,11 @@ def factors_kernel(q, k, slot_index, gates, order, ancestors, path, prefix, coun
         return
     h = hv // (HV // H)
     dk, step = tl.arange(0, K), tl.arange(0, BT)
-    at_q, at_k, at_gate = q + b * stride_qb + h * stride_qh, k + b * stride_kb + h * stride_kh, gates + (b * HV + hv) * T
+    at_q, at_k, at_gate = (
+        q + b * stride_qb + h * stride_qh,
+        k + b * stride_kb + h * stride_kh,
+        gates + (b * HV + hv) * T,
+    )
     ancestors += b * T * 8
     order += b * T
     rank = block * BT + step
@@ -48,7 +52,11 @@ def factors_kernel(q, k, slot_index, gates, order, ancestors, path, prefix, coun
         cell = outside + (item * BT + step)[:, None] * T + depth[None, :]
         inside = (depth < T)[None, :] & (step >= 0)[:, None]
         tl.store(cell, tl.where(seen, gamma * tl.dot(Kb, tl.trans(Kp), input_precision=PRECISION), 0.0), mask=inside)
-        tl.store(cell + half * T, tl.where(seen, gamma * tl.dot(Qb, tl.trans(Kp), input_precision=PRECISION), 0.0), mask=inside)
+        tl.store(
+            cell + half * T,
+            tl.where(seen, gamma * tl.dot(Qb, tl.trans(Kp), input_precision=PRECISION), 0.0),
+            mask=inside,
+        )
     above = in_block(ancestors, block * BT, rank, live, T)
     here = above | ((step[:, None] == step[None, :]) & live[:, None])
     gamma = decay(coarse, fine, coarse, fine, here)
@@ -61,7 +69,9 @@ def factors_kernel(q, k, slot_index, gates, order, ancestors, path, prefix, coun
     tl.store(cell + half * BT, C)
 
 
-CONFIGS = [triton.Config({"BV": bv}, num_warps=warps, num_stages=1) for bv, warps in ((32, 4), (16, 2), (32, 2), (64, 4))]
+CONFIGS = [
+    triton.Config({"BV": bv}, num_warps=warps, num_stages=1) for bv, warps in ((32, 4), (16, 2), (32, 2), (64, 4))
+]
 
 
 @tuned(CONFIGS, key=["K", "V", "PRECISION", "wide"])
@@ -82,7 +92,12 @@ def apply_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path
     S0 = load_state(state, slot, hv, stride_slot, stride_head, stride_sv, stride_sk, dk, dv)
     broken = tl.load(status + b) != 0
     n = tl.minimum(tl.load(count + b), T)
-    at_q, at_k, at_v, at_o = q + b * stride_qb + h * stride_qh, k + b * stride_kb + h * stride_kh, v + b * stride_vb + hv * stride_vh, o + b * stride_ob + hv * stride_oh
+    at_q, at_k, at_v, at_o = (
+        q + b * stride_qb + h * stride_qh,
+        k + b * stride_kb + h * stride_kh,
+        v + b * stride_vb + hv * stride_vh,
+        o + b * stride_ob + hv * stride_oh,
+    )
     at_u, at_gate = u + (b * HV + hv) * T * V, gates + (b * HV + hv) * T
     ancestors += b * T * 8
     order += b * T
@@ -92,11 +107,17 @@ def apply_kernel(q, k, v, o, u, state, slot_index, gates, order, ancestors, path
         rank = block * BT + step
         live = rank < n
         node = tl.load(order + rank, mask=live, other=0)
-        alpha = tl.exp(tl.load(at_gate + rank, mask=live, other=0.0) + tl.load(at_gate + plane + rank, mask=live, other=0.0))[:, None]
+        alpha = tl.exp(
+            tl.load(at_gate + rank, mask=live, other=0.0) + tl.load(at_gate + plane + rank, mask=live, other=0.0)
+        )[:, None]
         beta = tl.load(at_gate + 2 * plane + rank, mask=live, other=0.0)
-        value = tl.load(at_v + node.to(tl.int64)[:, None] * stride_vt + dv[None, :], mask=live[:, None], other=0.0).to(tl.float32)
+        value = tl.load(at_v + node.to(tl.int64)[:, None] * stride_vt + dv[None, :], mask=live[:, None], other=0.0).to(
+            tl.float32
+        )
         R = value - alpha * tl.dot(load_rows(at_k, node, stride_kt, dk, live, NORM, eps), S0, input_precision=PRECISION)
-        out = alpha * tl.dot(load_rows(at_q, node, stride_qt, dk, live, NORM, eps) * scale, S0, input_precision=PRECISION)
+        out = alpha * tl.dot(
+            load_rows(at_q, node, stride_qt, dk, live, NORM, eps) * scale, S0, input_precision=PRECISION
+        )
         mine = tl.load(prefix + b * T + rank, mask=live, other=0)
         item = (b * HV + hv) * blocks + block
         bad = tl.zeros((BT,), tl.int1)

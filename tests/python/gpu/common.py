@@ -62,8 +62,11 @@ def case(trees: list[Tree], heads: tuple[int, int] = (16, 32), dtype: torch.dtyp
         return arguments | {"a": normal(B, T, HV).to(dtype), "b": normal(B, T, HV).to(dtype), "a_log": normal(HV), "dt_bias": normal(HV),
                             "l2norm": True}  # fmt: skip
     beta = torch.rand(B, T, HV, device="cuda", generator=generator)
-    return arguments | {"l2norm": True,  # as models call it, and one form to compile
-                        "g": -0.1 * normal(B, T, HV).abs(), "beta": 0.95 + 0.05 * beta if similar else beta}
+    return arguments | {
+        "l2norm": True,  # as models call it, and one form to compile
+        "g": -0.1 * normal(B, T, HV).abs(),
+        "beta": 0.95 + 0.05 * beta if similar else beta,
+    }
 
 
 def exact(arguments: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

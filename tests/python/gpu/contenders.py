@@ -56,7 +56,9 @@ def commit() -> str:
     leaf = torch.tensor([99, 30], dtype=torch.int32, device="cuda")
     expected = canopy_gdn.oracle_state(**on_host(arguments), leaf=leaf.cpu().numpy()).swapaxes(-1, -2)
     _, stash = ct.verify(**rest, plan=plan)
-    ct.commit(rest["k"], plan=plan, leaf=leaf, state=rest["state"], stash=stash, slot_index=rest["slot_index"], l2norm=True)
+    ct.commit(
+        rest["k"], plan=plan, leaf=leaf, state=rest["state"], stash=stash, slot_index=rest["slot_index"], l2norm=True
+    )
     return within(relative(rest["state"][rest["slot_index"].long()], expected), 2e-5, "relative error")
 
 
@@ -85,7 +87,10 @@ def times() -> None:
         plan, rest = split_arguments(arguments)
         o = torch.zeros_like(arguments["v"])
         stash = ct.verify(**rest, plan=plan)[1]
-        calls = {f"triton {s} {p}": lambda s=s, p=p: ct.verify(**rest, plan=plan, strategy=s, precision=p, o=o, stash=stash) for s, p in VARIANTS}
+        calls = {
+            f"triton {s} {p}": lambda s=s, p=p: ct.verify(**rest, plan=plan, strategy=s, precision=p, o=o, stash=stash)
+            for s, p in VARIANTS
+        }
         made = canopy_gdn.plan(parents=arguments["parents"], count=arguments["count"])
         size = canopy_gdn.verify_workspace(**arguments, plan=made, o=o)
         workspace = torch.empty(max(size, 64), dtype=torch.uint8, device="cuda")

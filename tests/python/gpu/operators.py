@@ -13,7 +13,15 @@ from common import best_first, case, check, exact, microseconds, on_host, record
 
 INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
 ORDER = ["q", "k", "v", "state", *INPUTS]
-COMMIT_ORDER = ["k", "v", "leaf", "state", "workspace", *INPUTS, *"dst_slot track_leaf track_slot stash_u stash_l row_status".split()]
+COMMIT_ORDER = [
+    "k",
+    "v",
+    "leaf",
+    "state",
+    "workspace",
+    *INPUTS,
+    *"dst_slot track_leaf track_slot stash_u stash_l row_status".split(),
+]
 OUT_ORDER = ["q", "k", "v", "state", "o", "workspace", *INPUTS, "stash_u", "stash_l", "row_status"]
 
 
@@ -21,7 +29,11 @@ def run() -> None:
     from canopy_gdn import ops
 
     for raw in (False, True):
-        for precision, out, limit in (("fp32", torch.float32, 1e-5), ("default", torch.float32, 1e-3), ("default", None, 4e-3)):
+        for precision, out, limit in (
+            ("fp32", torch.float32, 1e-5),
+            ("default", torch.float32, 1e-3),
+            ("default", None, 4e-3),
+        ):
             name = f"verify {'raw' if raw else 'gates'} {precision} o {out or torch.bfloat16}"
             check(name, lambda: parity(raw, precision, out, limit))
     for method in ("resolve", "stash", "replay"):
@@ -92,7 +104,9 @@ def step(q, k, v, g, beta, state, parents, leaf):
 
 def step_inputs() -> list[torch.Tensor]:
     arguments = case(best_first(40, 2), (2, 4))
-    return [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [torch.tensor([39, 7], dtype=torch.int32, device="cuda")]
+    return [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [
+        torch.tensor([39, 7], dtype=torch.int32, device="cuda")
+    ]
 
 
 def compiled(mode: str | None = None) -> None:
@@ -109,7 +123,10 @@ def compiled(mode: str | None = None) -> None:
 
 def graphs() -> str:
     """Capture with one batch, replay with others: everything that changes from step to step is read on the device."""
-    batches = [case([Tree.family("random", 30, seed=s), Tree.family("best-first", 30, seed=s)], (2, 4), seed=s) for s in range(4)]
+    batches = [
+        case([Tree.family("random", 30, seed=s), Tree.family("best-first", 30, seed=s)], (2, 4), seed=s)
+        for s in range(4)
+    ]
     for batch in batches:
         batch["count"] = torch.randint(5, 31, (2,), dtype=torch.int32, device="cuda")
         batch["leaf"] = batch["count"] - 2
@@ -179,7 +196,9 @@ def refused(piece: str, **arguments: Any) -> None:
 
 def refusals() -> None:
     arguments = case(best_first(10), (2, 4))
-    refused("k: expected a tensor on cuda:0, the device of q, got one on cpu", **arguments | {"k": arguments["k"].cpu()})
+    refused(
+        "k: expected a tensor on cuda:0, the device of q, got one on cpu", **arguments | {"k": arguments["k"].cpu()}
+    )
     refused("parents.dtype", **arguments | {"parents": arguments["parents"].long()})
     refused("cuda_fused", **arguments, precision="fast", implementation="cuda_fused")
     refused("cpu_closed_form", **arguments, implementation="cpu_closed_form")
@@ -220,9 +239,13 @@ def overhead(ops: Any) -> None:
     positional = [(arguments | {"plan": plan, "o": o, "workspace": workspace})[n] for n in OUT_ORDER[:10]]
     with torch.inference_mode():
         measured = {
-            "C interface": host_time(lambda: call(ctypes.byref(params), None, workspace.data_ptr(), 1 << 20, stream, ctypes.byref(error))),
+            "C interface": host_time(
+                lambda: call(ctypes.byref(params), None, workspace.data_ptr(), 1 << 20, stream, ctypes.byref(error))
+            ),
             "operator, out variant": host_time(lambda: ops._verify_out(*positional, l2norm=True)),
-            "canopy_gdn.verify, o and workspace given": host_time(lambda: canopy_gdn.verify(**arguments, plan=plan, o=o, workspace=workspace)),
+            "canopy_gdn.verify, o and workspace given": host_time(
+                lambda: canopy_gdn.verify(**arguments, plan=plan, o=o, workspace=workspace)
+            ),
             "canopy_gdn.verify": host_time(lambda: canopy_gdn.verify(**arguments, plan=plan)),
             "torch.add, out given": host_time(lambda: torch.add(o, o, out=o)),
         }

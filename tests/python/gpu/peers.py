@@ -50,7 +50,10 @@ def fla(name: str, nodes: int = 128) -> str:
     canopy_gdn.commit(**before, leaf=torch.full((2,), nodes - 1, dtype=torch.int32, device="cuda"))
     apart = relative(state.swapaxes(-1, -2), arguments["state"].double().cpu().numpy())
     theirs = relative(o, expected)
-    return f"o {relative(mine, o.double().cpu().numpy()):.1e} apart (from fp64: canopy {within(relative(mine, expected), 4e-3)}, FLA {theirs:.1e}), " + within(apart, 1e-2, "states apart")
+    return (
+        f"o {relative(mine, o.double().cpu().numpy()):.1e} apart (from fp64: canopy {within(relative(mine, expected), 4e-3)}, FLA {theirs:.1e}), "
+        + within(apart, 1e-2, "states apart")
+    )
 
 
 # ---- SGLang ------------------------------------------------------------------------------------------------------------------
@@ -76,10 +79,17 @@ def load(folder: str) -> types.SimpleNamespace:
     stand_in("sglang.kernels.jit.utils", is_arch_support_pdl=lambda: major >= 9)
     stand_in("sglang.srt.utils", get_device_sm=lambda: sm, is_cuda=lambda: True, is_hip=lambda: False, is_gfx95_supported=lambda: False,
              is_sm90_supported=lambda: sm == 90)  # fmt: skip
-    stand_in("sglang.srt.utils.common", get_device_core_count=lambda device=0: torch.cuda.get_device_properties(device).multi_processor_count)
+    stand_in(
+        "sglang.srt.utils.common",
+        get_device_core_count=lambda device=0: torch.cuda.get_device_properties(device).multi_processor_count,
+    )
     stand_in("sglang.kernels.ops.memory.ptr_table", make_ptr_table=None)
     kernels = {}
-    for path in ("attention/linear/fused_sigmoid_gating_recurrent", "mamba/causal_conv1d_triton", "mamba/mamba_state_scatter_triton"):
+    for path in (
+        "attention/linear/fused_sigmoid_gating_recurrent",
+        "mamba/causal_conv1d_triton",
+        "mamba/mamba_state_scatter_triton",
+    ):
         file = root / "sglang" / "kernels" / "ops" / f"{path}.py"
         spec = importlib.util.spec_from_file_location(f"peer_{file.stem}", file)
         module = importlib.util.module_from_spec(spec)
@@ -113,7 +123,11 @@ def beside(kernels: types.SimpleNamespace, B: int, T: int, layers: int = 4) -> s
     trees = best_first(T, B)
     next_token, next_sibling = links(trees, T)
     temporal, conv = new(layers, slots, HV, V, K, dtype=torch.float32), new(layers, slots, C, W - 1)
-    weight, a_log, dt_bias = new(layers, C, W) / 2, new(layers, HV, dtype=torch.float32), new(layers, HV, dtype=torch.float32)
+    weight, a_log, dt_bias = (
+        new(layers, C, W) / 2,
+        new(layers, HV, dtype=torch.float32),
+        new(layers, HV, dtype=torch.float32),
+    )
     x, a, b = new(layers, B * T, C), new(layers, B * T, HV), new(layers, B * T, HV)
     indices = (torch.randperm(slots)[:B]).int().cuda()
     start_loc = torch.arange(0, B * T + 1, T, dtype=torch.int32, device="cuda")
@@ -157,7 +171,9 @@ def beside(kernels: types.SimpleNamespace, B: int, T: int, layers: int = 4) -> s
         return mine.target_verify(layer, a_log[layer], dt_bias[layer], q, k, v, a[layer], b[layer], ssm_states=pools["temporal"][layer],
                                   cache_indices=indices, query_start_loc=start_loc, cache_steps=T)  # fmt: skip
 
-    my_conv = lambda layer: mine.causal_conv1d_update(layer, x[layer].view(B, T, C).transpose(1, 2), pools["conv"][layer], weight[layer], None, "silu")
+    my_conv = lambda layer: mine.causal_conv1d_update(
+        layer, x[layer].view(B, T, C).transpose(1, 2), pools["conv"][layer], weight[layer], None, "silu"
+    )
     worst = {"conv": 0.0, "o": 0.0}
     for layer in range(layers):
         one, two = their_conv(layer), my_conv(layer)

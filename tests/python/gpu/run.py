@@ -21,7 +21,10 @@ from common import say
 def compile_ahead() -> list[subprocess.Popen]:
     jobs = [["--warm", f"{strategy}:{precision}"] for strategy, precision in contenders.VARIANTS if precision != "fp32"]
     jobs += [["--warm", "fla:fused_recurrent_gated_delta_rule"], ["--warm", "fla:chunk_gated_delta_rule"]]
-    return [subprocess.Popen([sys.executable, __file__, *job], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for job in jobs]
+    return [
+        subprocess.Popen([sys.executable, __file__, *job], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for job in jobs
+    ]
 
 
 def warm(what: str) -> None:
@@ -48,7 +51,11 @@ def main() -> int:
             operators.run()
         for process in compiling:
             process.wait(timeout=150)
-        sections = {"operators": operators.cost, "contenders": contenders.run, "peers": lambda: peers.run(options.sglang)}
+        sections = {
+            "operators": operators.cost,
+            "contenders": contenders.run,
+            "peers": lambda: peers.run(options.sglang),
+        }
         for name in only:
             sections[name]()
     finally:
