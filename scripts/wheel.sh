@@ -9,7 +9,7 @@ defines=()
 for define in "$@"; do defines+=(-C "cmake.define.$define"); done
 
 rm -rf $folder/dist
-$folder/venv/bin/python -m pip wheel . --quiet --no-deps --no-build-isolation --disable-pip-version-check -w $folder/dist \
+$folder/venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check -w $folder/dist \
   "${defines[@]}" -v > "$log" 2>&1 || { tail -40 "$log" >&2; exit 1; }
 # What the build left out, and why.
 sed -n 's/^ *-- \(.*: CPU only\|.*without PyTorch operators\)$/\1/p' "$log"
