@@ -54,7 +54,7 @@ foreach(language CXX CUDA)
   endforeach()
 endforeach()
 # Exceptions stay on here: CUTLASS headers throw on the host side. PTX of 120 serves whatever comes after it.
-target_compile_options(canopy_cuda PRIVATE -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v -lineinfo
+target_compile_options(canopy_cuda PRIVATE -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v
   -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
   -gencode=arch=compute_120,code=[sm_120,compute_120] -Xcompiler=-Wall)
 target_include_directories(canopy_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src

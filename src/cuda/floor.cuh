@@ -4,7 +4,8 @@
 // The grid is the narrow one (32 columns a CTA), so K and Q are read by V / 32 CTAs of a key head, from the L2 mostly.
 #pragma once
 
-#include "cuda/fused.cuh"
+#include "cuda/dependent.cuh"
+#include "cuda/tile/shape.cuh"
 
 namespace canopy::cuda {
 
@@ -18,7 +19,7 @@ __global__ void __launch_bounds__(kFloorThreads) floor_kernel(const __grid_const
   __shared__ std::uint32_t gates[2][kNodes];
   const int b = blockIdx.z, head = blockIdx.y, column = blockIdx.x * kFloorColumns;
   const int key_head = static_cast<int>((head + 0.5f) * arguments.value_heads_inverse);
-  wait_for_previous_kernel();
+  begin_after_previous_kernel();
   std::int64_t slot = b;
   if (arguments.slot_index)
     slot = arguments.long_slots ? static_cast<const std::int64_t*>(arguments.slot_index)[b]

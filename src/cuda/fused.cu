@@ -13,12 +13,16 @@
 namespace canopy::cuda {
 namespace {
 
-// DEFAULT is half, whose error vanishes under the rounding of o to bf16; a stored U is kept to fp32's digits.
+// DEFAULT is half, whose error vanishes under the rounding of o to bf16; a stored U is kept to more digits. f32 inputs
+// are not exact as operands, so for them precise is fp32.
 int precision_of(const VerifyParams& params) {
-  if (params.precision != CANOPY_PRECISION_DEFAULT) return params.precision;
-  return params.stash_u.data ? CANOPY_PRECISION_PRECISE : CANOPY_PRECISION_HALF;
+  int precision = params.precision;
+  if (precision == CANOPY_PRECISION_DEFAULT)
+    precision = params.stash_u.data ? CANOPY_PRECISION_PRECISE : CANOPY_PRECISION_HALF;
+  if (precision == CANOPY_PRECISION_PRECISE && params.problem.q.dtype == CANOPY_F32) return CANOPY_PRECISION_FP32;
+  return precision;
 }
-bool in_half(const VerifyParams& params) { return precision_of(params) == CANOPY_PRECISION_HALF; }
+bool in_fp32(const VerifyParams& params) { return precision_of(params) == CANOPY_PRECISION_FP32; }
 
 // "" if every row of the tensor starts on a 16-byte boundary.
 std::string misaligned(const char* name, const Tensor& tensor) {
@@ -43,21 +47,28 @@ int this_architecture() {
   return 10 * major + minor;
 }
 
-FusedInstance pick(const VerifyParams& params, const FusedTuning& tuning) {
+FusedInstance pick(const VerifyParams& params, int architecture) {
   const Problem& p = params.problem;
-  const bool long_keys = p.dim_k == 128;
-  if (!in_half(params)) return long_keys ? fused_fp32_128() : fused_fp32_64();
-  const bool wide =
-      long_keys && p.dim_v == 128 && static_cast<std::int64_t>(p.batch) * p.heads_v >= tuning.wide_from_heads;
-  if (wide && p.q.dtype != CANOPY_F32) return p.q.dtype == CANOPY_BF16 ? fused_wide_bf16_128() : fused_wide_f16_128();
-  switch (p.q.dtype) {
-    case CANOPY_BF16:
-      return long_keys ? fused_narrow_bf16_128() : fused_narrow_bf16_64();
-    case CANOPY_F16:
-      return long_keys ? fused_narrow_f16_128() : fused_narrow_f16_64();
+  const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16;
+  const bool wide = long_keys && p.dim_v == 128 && p.q.dtype != CANOPY_F32 &&
+                    std::int64_t{p.batch} * p.heads_v >= fused_tuning(architecture).wide_from_heads;
+  switch (precision_of(params)) {
+    case CANOPY_PRECISION_FP32:
+      return long_keys ? fused_fp32_128() : fused_fp32_64();
+    case CANOPY_PRECISION_PRECISE:
+      if (bf16) return long_keys ? fused_precise_bf16_128(architecture) : fused_precise_bf16_64(architecture);
+      return long_keys ? fused_precise_f16_128(architecture) : fused_precise_f16_64(architecture);
+    case CANOPY_PRECISION_FAST:
+      if (wide) return fused_fast_wide_bf16_128(architecture);
+      return long_keys ? fused_fast_narrow_bf16_128(architecture) : fused_fast_narrow_bf16_64(architecture);
     default:
-      return long_keys ? fused_narrow_f32_128() : fused_narrow_f32_64();
+      break;
   }
+  if (wide) return bf16 ? fused_half_wide_bf16_128(architecture) : fused_half_wide_f16_128(architecture);
+  if (bf16) return long_keys ? fused_half_narrow_bf16_128(architecture) : fused_half_narrow_bf16_64(architecture);
+  if (p.q.dtype == CANOPY_F16)
+    return long_keys ? fused_half_narrow_f16_128(architecture) : fused_half_narrow_f16_64(architecture);
+  return long_keys ? fused_half_narrow_f32_128(architecture) : fused_half_narrow_f32_64(architecture);
 }
 
 float scale_of(const Problem& p) { return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k)); }
@@ -66,7 +77,7 @@ FusedArguments arguments_of(const VerifyParams& params, const DevicePlan* plan, 
   const Problem& p = params.problem;
   const bool raw = p.a.data != nullptr;
   FusedArguments a{};
-  a.plans = plan, a.spill = static_cast<__half*>(workspace);
+  a.plans = plan, a.spill = static_cast<std::uint16_t*>(workspace);
   a.slot_index = p.slot_index, a.padding_slot = p.padding_slot, a.slots = p.slots;
   a.row_status = params.row_status;
   a.nodes = p.nodes, a.dim_v = p.dim_v, a.heads_v = p.heads_v;
@@ -93,9 +104,12 @@ std::string fused_refuses(const VerifyParams& params) {
     return text("dim_k, dim_v = ", p.dim_k, ", ", p.dim_v, ": expected 64 or 128 each");
   if (p.batch > 65535 || p.heads_v > 65535)
     return text("batch = ", p.batch, ", heads_v = ", p.heads_v, ": expected at most 65,535 each; split the batch");
-  if (params.precision == CANOPY_PRECISION_FAST)
-    return "precision = fast: bf16 operands are not built; use half, which costs the same and is more accurate";
-  if (!in_half(params)) return {};
+  if (in_fp32(params)) return {};
+  if (params.precision == CANOPY_PRECISION_FAST && p.q.dtype != CANOPY_BF16)
+    return "precision = fast: expected bf16 inputs, which it multiplies as they are; use half";
+  if (params.stash_u.data && precision_of(params) != CANOPY_PRECISION_PRECISE)
+    return text("precision = ", params.precision,
+                " with stash_u: expected 0 (default), 1 (fp32) or 2 (precise), since a stored u is to keep its digits");
   for (const auto& [name, tensor] :
        {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &params.o}, {"stash_u", &params.stash_u}}) {
     if (std::string why = misaligned(name, *tensor); !why.empty()) return why;
@@ -116,30 +130,31 @@ std::string fused_refuses(const VerifyParams& params) {
 
 std::size_t fused_workspace(const VerifyParams& params) {
   const Problem& p = params.problem;
-  if (!in_half(params) || p.nodes <= kStackRows) return 0;
-  return sizeof(__half) * p.batch * p.heads_v * p.dim_v * kSpillRows;
+  if (in_fp32(params) || p.nodes <= kPathRows) return 0;
+  const std::size_t parts = precision_of(params) == CANOPY_PRECISION_PRECISE ? 2 : 1;
+  return sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
 }
 
 Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
   const Problem& p = params.problem;
   if (p.batch == 0) return {};
-  const FusedTuning& tuning = fused_tuning(this_architecture());
-  const FusedInstance instance = pick(params, tuning);
+  const int architecture = this_architecture();
+  const FusedInstance instance = pick(params, architecture);
   FusedArguments fused = arguments_of(params, plan, workspace);
   ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
-  void* arguments[] = {in_half(params) ? static_cast<void*>(&fused) : &exact};
+  void* arguments[] = {in_fp32(params) ? static_cast<void*>(&exact) : &fused};
 
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t launch{};
-  launch.gridDim = in_half(params) ? dim3(p.dim_v / instance.columns, p.heads_v, p.batch)
-                                   : dim3(p.heads_v * (p.dim_v / instance.columns), p.batch);
+  launch.gridDim = in_fp32(params) ? dim3(p.heads_v * (p.dim_v / instance.columns), p.batch)
+                                   : dim3(p.dim_v / instance.columns, p.heads_v, p.batch);
   launch.blockDim = dim3(instance.threads);
   launch.dynamicSmemBytes = instance.shared_bytes;
   launch.stream = stream;
   launch.attrs = &dependent;
-  launch.numAttrs = tuning.dependent_launch && in_half(params);
+  launch.numAttrs = fused_tuning(architecture).dependent_launch && !in_fp32(params);
   // A property of the function, not work on the stream: allowed while a graph is captured.
   cudaError_t error = cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(instance.shared_bytes));
@@ -151,8 +166,9 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
 
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
   const Problem& p = params.problem;
-  const bool takes = in_half(params) && fused_refuses(params).empty() && p.q.dtype == CANOPY_BF16 && p.g.data &&
-                     params.o.dtype == CANOPY_BF16 && p.state.dtype == CANOPY_F32 && p.state_layout == CANOPY_STATE_VK;
+  const bool takes = precision_of(params) == CANOPY_PRECISION_HALF && fused_refuses(params).empty() &&
+                     p.q.dtype == CANOPY_BF16 && p.g.data && params.o.dtype == CANOPY_BF16 &&
+                     p.state.dtype == CANOPY_F32 && p.state_layout == CANOPY_STATE_VK;
   if (!takes || p.batch == 0) return takes;
   const FusedArguments arguments = arguments_of(params, plan, nullptr);
   const dim3 grid(p.dim_v / kFloorColumns, p.heads_v, p.batch);

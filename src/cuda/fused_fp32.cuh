@@ -94,11 +94,9 @@ __global__ void __launch_bounds__(kExactThreads, 2)
   }
   if (count == 0) return;
 
-  if (threadIdx.x < count) {
-    const Gate gate = load_gate(problem, b, threadIdx.x, head);
-    tables.other[threadIdx.x] = {gate.log_gate, gate.beta};
-  }
-  store_plan(tables, load_plan(plan));
+  TableLoads<kExactThreads> loads;
+  loads.start(plan, count, threadIdx.x, [&](int node) { return load_gate(problem, b, node, head); });
+  loads.store(tables, count, threadIdx.x);
   const std::int64_t base = slot * problem.state.stride[1] + head * problem.state.stride[2],
                      step = problem.state.stride[3];
   for (int i = threadIdx.x; i < K * kExactColumns; i += kExactThreads) {
@@ -108,7 +106,8 @@ __global__ void __launch_bounds__(kExactThreads, 2)
                                     base + (vk ? (column + v) * step + k : k * step + column + v));
   }
   __syncthreads();
-  accumulate_gates<kExactThreads>(tables, count, plan.depth);
+  accumulate_gates<kExactThreads>(tables, count, threadIdx.x);
+  __syncthreads();
 
   // One coefficient a thread: G or C between block row i and row j of `against`.
   const int i = threadIdx.x / kRows, j = threadIdx.x % kRows;
@@ -141,8 +140,9 @@ __global__ void __launch_bounds__(kExactThreads, 2)
       if (rank < count)
         v = load_float(problem.v.data, problem.v.dtype,
                        row_offset(problem.v, 0, b, tables.order[rank], head) + column + lane);
-      r[half] = tables.beta[rank] * (v - tables.exp_l[rank] * (from_key[0] + from_key[1]));
-      o[half] = tables.exp_l[rank] * (from_query[0] + from_query[1]);
+      const float exp_l = exp2f(tables.l[rank].hi);
+      r[half] = tables.beta[rank] * (v - exp_l * (from_key[0] + from_key[1]));
+      o[half] = exp_l * (from_query[0] + from_query[1]);
     }
     for (int tile = 0; kRows * tile < ancestors; ++tile) {
       const int here = min(kRows, ancestors - kRows * tile);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kExactThreads, 2)
                     arguments.wide & kWideK, problem.l2norm, problem.l2norm_eps, 1.f, lane);
       __syncthreads();
       if (j < here) {
-        const float decay = expf(difference(l_i, tables.l[plan.path[block][kRows * tile + j]]));
+        const float decay = exp2f(difference(l_i, tables.l[plan.path[block][kRows * tile + j]]));
         shared.g[i][j] = tables.beta[first + i] * decay * dot<K>(shared.keys[i], shared.path[j]);
         shared.c[i][j] = decay * dot<K>(shared.queries[i], shared.path[j]);
       }
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kExactThreads, 2)
       __syncthreads();
     }
     if (j <= i) {
-      const float decay = expf(difference(l_i, tables.l[first + j]));
+      const float decay = exp2f(difference(l_i, tables.l[first + j]));
       shared.g[i][j] = tables.beta[first + i] * decay * dot<K>(shared.keys[i], shared.keys[j]);
       shared.c[i][j] = decay * dot<K>(shared.queries[i], shared.keys[j]);
     }
@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(kExactThreads, 2)
   }
   if (column == 0 && p.stash_l.data) {
     for (int rank = threadIdx.x; rank < count; rank += kExactThreads)
-      static_cast<float*>(p.stash_l.data)[row_offset(p.stash_l, 0, b, tables.order[rank], head)] = tables.l[rank].hi;
+      static_cast<float*>(p.stash_l.data)[row_offset(p.stash_l, 0, b, tables.order[rank], head)] =
+          natural(tables.l[rank]);
   }
 }
 

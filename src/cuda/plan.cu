@@ -59,6 +59,8 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
   __shared__ std::uint16_t next[2 * kNodes];
   __shared__ int parent_rank[kNodes], depth_of[kNodes];
   __shared__ std::uint8_t path[kBlocks][kNodes], order[kNodes], step_block[kMaxSteps], step_tile[kMaxSteps];
+  __shared__ std::uint8_t to_the_end[kNodes], base_of[kBlocks];
+  __shared__ unsigned spine[kNodes / 32];  // bit: all later ranks descend from this one
   __shared__ int deepest, steps_of_tree;
 
 #if __CUDA_ARCH__ >= 900
@@ -149,6 +151,7 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
     plan.depths[rank] = static_cast<std::uint8_t>(depth);
     parent_rank[rank] = up;
     depth_of[rank] = depth;
+    to_the_end[rank] = rank + below == count - 1;
     // This node stands on the root path of the first node of every later block that starts in its subtree.
     for (int block = rank / kRows + 1; block <= (rank + below) / kRows; ++block)
       plan.path[block][depth] = path[block][depth] = static_cast<std::uint8_t>(rank);
@@ -169,25 +172,49 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
     jump = further;
   }
   const unsigned same = __match_any_sync(~0u, my_depth * 2 + lane / kRows);
+  const unsigned in_spine = __ballot_sync(~0u, live && to_the_end[r]);
+  if (lane == 0) spine[r / 32] = in_spine;
+  const std::uint8_t push = same >> lane == 1u ? my_depth : kNone;
   if (live) {
     plan.in_block[r] = static_cast<std::uint16_t>(mask);
     plan.prefix[r] = static_cast<std::uint8_t>(my_depth - __popc(mask));
-    plan.push[r] = static_cast<std::uint8_t>(same >> lane == 1u ? my_depth : kNone);
+    plan.push[r] = push;
+    std::uint64_t ancestors = 0;
+    int ancestor = parent_rank[r];
+    for (int i = 0; i < kUp; ++i) {
+      ancestors |= std::uint64_t(ancestor) << (8 * i);
+      if (ancestor != kNone) ancestor = parent_rank[ancestor];
+    }
+    *reinterpret_cast<std::uint64_t*>(plan.up[r]) = ancestors;
   }
+  __syncthreads();
   const int blocks = (count + kRows - 1) / kRows;
   if (r < 32) {
     const int ancestors = r < blocks ? depth_of[r * kRows] : 0;
-    const int tiles = r < blocks ? max(1, (ancestors + kRows - 1) / kRows) : 0;
-    int before = tiles;
+    // The part of the path that all later ranks share is its beginning.
+    int base = 0;
+    for (int word = 0; word < kNodes / 32 && r < blocks; ++word) {
+      const int bits = min(32, max(0, r * kRows - 32 * word));
+      base += __popc(bits == 32 ? spine[word] : spine[word] & ((1u << bits) - 1));
+    }
+    base -= base % kFoldRows;
+    const int base_before = __shfl_up_sync(~0u, base, 1);
+    const int folds = r > 0 && r < blocks ? (base - base_before) / kFoldRows : 0;
+    const int tiles = r < blocks ? max(1, (ancestors - base + kRows - 1) / kRows) : 0;
+    int before = folds + tiles;
     for (int span = 1; span < kBlocks; span *= 2) {
       const int other = __shfl_up_sync(~0u, before, span);
       if (lane >= span) before += other;
     }
     const int steps = __shfl_sync(~0u, before, kBlocks - 1);
-    if (r < blocks) plan.ancestors[r] = static_cast<std::uint8_t>(ancestors);
-    for (int tile = 0; tile < tiles; ++tile) {
-      step_block[before - tiles + tile] = static_cast<std::uint8_t>(r);
-      step_tile[before - tiles + tile] = static_cast<std::uint8_t>(tile);
+    if (r < blocks) {
+      plan.ancestors[r] = static_cast<std::uint8_t>(ancestors);
+      plan.base[r] = base_of[r] = static_cast<std::uint8_t>(base);
+    }
+    for (int i = 0; i < folds + tiles; ++i) {
+      const int s = before - folds - tiles + i;
+      step_block[s] = static_cast<std::uint8_t>(r);
+      step_tile[s] = static_cast<std::uint8_t>(i < folds ? kNone - i : i - folds);  // folds count down from kNone
     }
     if (r == 0) {
       plan.status = 0;
@@ -198,21 +225,34 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
     }
   }
   __syncthreads();
-  // Steps: 16 threads each.
-  for (int s = i / kRows; s < steps_of_tree; s += kNodes / kRows) {
-    const int row = i % kRows, block = step_block[s], tile = step_tile[s], ancestors = depth_of[kRows * block];
-    const int rows = min(kRows, count - kRows * block), path_rows = min(kRows, ancestors - kRows * tile);
+  const int height = my_depth - base_of[r / kRows];
+  const unsigned deep = __ballot_sync(~0u, live && height >= kPathRows);
+  if (live) {
+    const bool kept = push != kNone && height < kPathRows;
+    plan.push_at[r] = static_cast<std::uint16_t>(kept ? path_row(my_depth) : passing_row(r % kRows));
+    if (r % kRows == 0) plan.spills[r / kRows] = (deep >> lane_first & 0xffff) != 0;
+  }
+  // Steps: 32 threads each.
+  for (int s = i / 32; s < steps_of_tree; s += kNodes / 32) {
+    const int row = i % 32, block = step_block[s], tile = step_tile[s], ancestors = depth_of[kRows * block];
+    const bool folds = tile > kBlocks;
+    const int base = folds ? base_of[block - 1] + kFoldRows * (kNone - tile) : base_of[block];  // before the fold
+    const int depth = folds ? base + row : base + kRows * tile + row - kRows;                   // on the path
+    const int rows = folds ? kRows : min(kRows, count - kRows * block);
+    const int path_rows = folds ? kRows : max(0, min(kRows, ancestors - base - kRows * tile));
     Step& step = plan.step[s];
-    if (row < rows) step.node[row] = order[kRows * block + row];
-    if (row < path_rows) {
-      const int rank_on_path = path[block][kRows * tile + row];
-      step.path_rank[row] = static_cast<std::uint8_t>(rank_on_path);
-      step.path_node[row] = order[rank_on_path];
+    if (row % kRows < (row < kRows ? rows : path_rows)) {
+      const int rank = !folds && row < kRows ? kRows * block + row : path[block][depth];
+      step.rank[row] = static_cast<std::uint8_t>(rank);
+      step.node[row] = order[rank];
     }
     if (row == 0) {
-      step.block = static_cast<std::uint8_t>(block), step.tile = static_cast<std::uint8_t>(tile);
-      step.rows = static_cast<std::uint8_t>(rows), step.path_rows = static_cast<std::uint8_t>(max(0, path_rows));
-      step.last = kRows * (tile + 1) >= ancestors;
+      step.block = static_cast<std::uint8_t>(block), step.tile = static_cast<std::uint8_t>(folds ? 0 : tile);
+      step.rows = static_cast<std::uint8_t>(rows), step.path_rows = static_cast<std::uint8_t>(path_rows);
+      step.last = folds || base + kRows * (tile + 1) >= ancestors;
+      step.folds = folds;
+      step.base = static_cast<std::uint8_t>(folds ? base + kFoldRows : base);
+      step.base_rank = base == 0 ? kNone : path[block][base - 1];
     }
   }
 }

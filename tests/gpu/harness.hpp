@@ -21,6 +21,10 @@ struct Contender {
 };
 // Every CUDA entry in every precision that it takes for K = V = 128.
 const std::vector<Contender>& contenders();
+// Whether it takes a stash: one operand a number is too little for a stored u.
+inline bool stores_u(const Contender& contender) {
+  return contender.precision != CANOPY_PRECISION_HALF && contender.precision != CANOPY_PRECISION_FAST;
+}
 
 // The oracle's o, u [B,T,HV,V] and l [B,T,HV]; zeros in rows that are not live.
 struct Truth {
@@ -33,11 +37,11 @@ struct Outputs {
   HostTensor o, u, l;
   std::vector<std::int32_t> status;
   Error error;
-  bool refused = false;
+  bool refused = false, stashed = false;
 };
 struct RunOptions {
   canopy_dtype output = CANOPY_F32;
-  bool stash = true;
+  bool stash = true;  // where the contender takes one
   // Changes to the params on the device; what it keeps alive goes into the vector.
   std::function<void(VerifyParams&, std::vector<DeviceMemory>&)> adjust;
 };
@@ -58,8 +62,8 @@ struct Closeness {
 };
 // Live rows of [B,T,...] values against the oracle.
 Closeness compare(const Problem& problem, const std::vector<double>& reference, const HostTensor& values);
-// "" if o, U and l are within the contender's tolerances and all else is untouched, else what is wrong. Adds to `worst`
-// the relative error over its tolerance.
+// "" if o and, where they were asked for, U and l are within the contender's tolerances and all else is untouched, else
+// what is wrong. Adds to `worst` the relative error over its tolerance.
 std::string judge(const Contender& contender, const Problem& problem, const Truth& truth, const Outputs& out,
                   double& worst);
 

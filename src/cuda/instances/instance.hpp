@@ -1,7 +1,5 @@
-// One explicit instantiation of the fused kernel a file; fused.cu picks by these names.
+// The fused kernel's instances; fused.cu picks by these names. One explicit instantiation a file (families.cuh).
 #pragma once
-
-#include <cuda_runtime.h>
 
 #include <cstddef>
 
@@ -12,8 +10,14 @@ struct FusedInstance {
   int threads, columns;
   std::size_t shared_bytes;
 };
-FusedInstance fused_narrow_bf16_128(), fused_narrow_bf16_64(), fused_narrow_f16_128(), fused_narrow_f16_64(),
-    fused_narrow_f32_128(), fused_narrow_f32_64(), fused_wide_bf16_128(), fused_wide_f16_128(), fused_fp32_64(),
-    fused_fp32_128();
+
+// By the GPU's architecture, 10 * major + minor.
+FusedInstance fused_half_narrow_bf16_128(int), fused_half_narrow_bf16_64(int), fused_half_narrow_f16_128(int),
+    fused_half_narrow_f16_64(int), fused_half_narrow_f32_128(int), fused_half_narrow_f32_64(int);
+FusedInstance fused_half_wide_bf16_128(int), fused_half_wide_f16_128(int);
+FusedInstance fused_precise_bf16_128(int), fused_precise_bf16_64(int), fused_precise_f16_128(int),
+    fused_precise_f16_64(int);
+FusedInstance fused_fast_narrow_bf16_128(int), fused_fast_narrow_bf16_64(int), fused_fast_wide_bf16_128(int);
+FusedInstance fused_fp32_64(), fused_fp32_128();
 
 }  // namespace canopy::cuda

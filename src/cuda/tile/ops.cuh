@@ -45,9 +45,26 @@ __device__ __forceinline__ float2 unpack(std::uint32_t x) {
     return __half22float2(*reinterpret_cast<const __half2*>(&x));
 }
 
-__device__ __forceinline__ float exp_fast(float x) {
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return pack_bf16(low, high);
+  else
+    return pack_half(low, high);
+}
+// Two numbers as kParts operands each that add up to them: 11 bits (fp16) or 8 bits (bf16) a part.
+template <class T, int kParts>
+__device__ __forceinline__ void split(std::uint32_t (&parts)[kParts], float low, float high) {
+  parts[0] = pack<T>(low, high);
+  if constexpr (kParts == 2) {
+    const float2 rounded = unpack<T>(parts[0]);
+    parts[1] = pack<T>(low - rounded.x, high - rounded.y);
+  }
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -63,6 +80,9 @@ __device__ __forceinline__ float keep(std::uint32_t mask, float x) {
 
 __device__ __forceinline__ uint4 load_shared(const void* p) { return *static_cast<const uint4*>(p); }
 __device__ __forceinline__ void store_shared(void* p, uint4 x) { *static_cast<uint4*>(p) = x; }
+__device__ __forceinline__ void store_global(void* p, uint4 x) {  // where the compiler cannot tell
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
 
 // Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const void* row) {
@@ -78,8 +98,21 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&r)[4], const voi
 __device__ __forceinline__ void load_transposed(std::uint32_t (&r)[2], const void* row) {
   cute::SM75_U16x4_LDSM_T::copy(*static_cast<const cute::uint128_t*>(row), r[0], r[1]);
 }
-// The inverse of four. sm_80 has no stmatrix: there each lane stores its eight elements, whose rows it gets from the
-// lanes that hold their addresses.
+// The inverse of load_matrices. sm_80 has no stmatrix: there each lane stores the pairs that it holds, for the row that
+// lane 8 i + lane / 4 gave.
+__device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&r)[4]) {
+#if __CUDA_ARCH__ >= 900
+  cute::SM90_U32x4_STSM_N::copy(r[0], r[1], r[2], r[3], *static_cast<cute::uint128_t*>(row));
+#else
+  const std::uint32_t mine = shared_address(row);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(__shfl_sync(~0u, mine, 8 * i + lane / 4) + 4 * (lane % 4)), "r"(r[i])
+                 : "memory");
+#endif
+}
+// The inverse of load_transposed; on sm_80 each lane stores its eight elements one by one.
 __device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   cute::SM90_U16x8_STSM_T::copy(r[0], r[1], r[2], r[3], *static_cast<cute::uint128_t*>(row));
@@ -104,13 +137,20 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool vali
                                                                *static_cast<cute::uint128_t*>(to), valid);
 }
 
-// Programmatic dependent launch: everything before the wait may run while the kernel before this one ends.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+// This thread's arrival at a barrier once its copy_async()s so far are there.
+__device__ __forceinline__ void barrier_arrive_async(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+
+// Keeps a pointer in registers: the compiler would rather compute it from its parts again wherever it is used.
+template <class T>
+__device__ __forceinline__ T* held(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
+// The `threads` threads that use named barrier 1 wait for one another.
+__device__ __forceinline__ void meet(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
 
 // mbarriers of one CTA: `phase` is the parity of the phase waited for.
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int arrivals) {

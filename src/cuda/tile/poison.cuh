@@ -1,6 +1,6 @@
-// Values that are not finite in fp16 (NaN, Inf, or out of range) must reach the node's subtree and nothing else. Nodes
-// are columns of B operands, where that holds by itself; as rows of A they would meet the zeros of other nodes, and
-// 0 * NaN is NaN. So the warp takes such nodes out of its A operands and writes NaN to their subtrees.
+// Values that are not finite as operands (NaN, Inf, or out of fp16's range) must reach the node's subtree and nothing
+// else. Nodes are columns of B operands, where that holds by itself; as rows of A they would meet the zeros of other
+// nodes, and 0 * NaN is NaN. So the warp takes such nodes out of its A operands and writes NaN to their subtrees.
 #pragma once
 
 #include "cuda/tile/ops.cuh"
@@ -8,34 +8,43 @@
 
 namespace canopy::cuda {
 
-// Adds up 0 * x over a fragment: bits 0 when all of it is finite.
-__device__ __forceinline__ __half2 spoilt_by(const std::uint32_t (&x)[4], __half2 sum) {
-  const __half2 zero = __floats2half2_rn(0.f, 0.f);
+// 0 * x summed over a fragment: bits 0 when all of it is finite.
+template <class Op>
+__device__ __forceinline__ std::uint32_t spoilt_by(const std::uint32_t (&x)[4]) {
+  using Pair = std::conditional_t<std::is_same_v<Op, __half>, __half2, __nv_bfloat162>;
+  std::uint32_t sum = 0;
+  const std::uint32_t zero = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum = __hfma2(*reinterpret_cast<const __half2*>(&x[i]), zero, sum);
+  for (int i = 0; i < 4; ++i)
+    *reinterpret_cast<Pair*>(&sum) = __hfma2(*reinterpret_cast<const Pair*>(&x[i]),
+                                             *reinterpret_cast<const Pair*>(&zero), *reinterpret_cast<Pair*>(&sum));
   return sum;
 }
-__device__ __forceinline__ bool any_spoilt(__half2 sum) {
-  return __any_sync(~0u, (*reinterpret_cast<const std::uint32_t*>(&sum) & 0x7fff7fffu) != 0);
-}
+__device__ __forceinline__ bool any_spoilt(std::uint32_t sum) { return __any_sync(~0u, (sum & 0x7fff7fffu) != 0); }
 
 // Bit j: some value of node j in the A fragment is not finite.
+template <class Op>
 __device__ __forceinline__ unsigned spoilt_nodes(const std::uint32_t (&x)[4], int lane) {
+  constexpr unsigned low = std::is_same_v<Op, __half> ? 0x7c00u : 0x7f80u, high = low << 16;
   unsigned nodes = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const unsigned at = 8 * (i / 2) + 2 * (lane % 4);
-    if ((x[i] & 0x7c00u) == 0x7c00u) nodes |= 1u << at;
-    if ((x[i] & 0x7c000000u) == 0x7c000000u) nodes |= 2u << at;
+    if ((x[i] & low) == low) nodes |= 1u << at;
+    if ((x[i] & high) == high) nodes |= 2u << at;
   }
   return __reduce_or_sync(~0u, nodes);
 }
-__device__ __forceinline__ void clear_nodes(std::uint32_t (&x)[4], unsigned nodes, int lane) {
+template <int kParts>
+__device__ __forceinline__ void clear_nodes(std::uint32_t (&x)[kParts][4], unsigned nodes, int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const unsigned at = 8 * (i / 2) + 2 * (lane % 4);
-    if (nodes >> at & 1) x[i] &= 0xffff0000u;
-    if (nodes >> at & 2) x[i] &= 0x0000ffffu;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      if (nodes >> at & 1) x[p][i] &= 0xffff0000u;
+      if (nodes >> at & 2) x[p][i] &= 0x0000ffffu;
+    }
   }
 }
 __device__ __forceinline__ void fill_nan(float (&x)[2][4], unsigned nodes, int lane) {

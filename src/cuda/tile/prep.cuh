@@ -2,239 +2,243 @@
 // that gives W = (I + G_bb)^-1 and -W G_path (E6).
 #pragma once
 
-#include "cuda/tile/load.cuh"
+#include "cuda/tile/products.cuh"
 #include "cuda/tile/tables.cuh"
 
 namespace canopy::cuda {
 
-// Products of the 16 block rows (and path rows) of a step in accumulator layout: [n-tile][c], row lane / 4 (+ 8 for
-// c >= 2), column 8 n-tile + 2 (lane % 4) (+ 1 for odd c).
-struct RawProducts {
-  float keys[2][4], keys_path[2][4], queries[2][4], queries_path[2][4];
-  float query_squares[2][4], path_squares[2][4];  // only their diagonals are used
-};
-
-template <class Op, int K>
-__device__ __forceinline__ void raw_products(RawProducts& raw, const Slot<K>& slot, bool l2norm, int lane) {
-  float(*all)[2][4] = &raw.keys;
-#pragma unroll
-  for (int i = 0; i < 6; ++i)
-#pragma unroll
-    for (int j = 0; j < 8; ++j) all[i][j / 4][j % 4] = 0;
-  const std::uint32_t as_a = tile_as_a<K>(lane), as_b = tile_as_b<K>(lane);
-#pragma unroll
-  for (int s = 0; s < K / 16; ++s) {
-    std::uint32_t k[4], q[4], k_b[4], q_b[4], x_b[4];
-    load_matrices(k, at_elements(slot.keys, as_a, s));
-    load_matrices(q, at_elements(slot.queries, as_a, s));
-    load_matrices(k_b, at_elements(slot.keys, as_b, s));
-    load_matrices(q_b, at_elements(slot.queries, as_b, s));
-    load_matrices(x_b, at_elements(slot.path, as_b, s));
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      mma<Op>(raw.keys[n], k, k_b[2 * n], k_b[2 * n + 1]);
-      mma<Op>(raw.keys_path[n], k, x_b[2 * n], x_b[2 * n + 1]);
-      mma<Op>(raw.queries[n], q, k_b[2 * n], k_b[2 * n + 1]);
-      mma<Op>(raw.queries_path[n], q, x_b[2 * n], x_b[2 * n + 1]);
-      mma<Op>(raw.query_squares[n], q, q_b[2 * n], q_b[2 * n + 1]);
-    }
-  }
-  if (l2norm) {
-#pragma unroll 1
-    for (int s = 0; s < K / 16; ++s) {
-      std::uint32_t x[4], x_b[4];
-      load_matrices(x, at_elements(slot.path, as_a, s));
-      load_matrices(x_b, at_elements(slot.path, as_b, s));
-#pragma unroll
-      for (int n = 0; n < 2; ++n) mma<Op>(raw.path_squares[n], x, x_b[2 * n], x_b[2 * n + 1]);
-    }
-  }
-}
-
-// Diagonal elements of a 16 x 16 product, for the lane's rows and columns.
-struct Diagonal {
-  float low, high;  // on lane 4 i + i / 2: elements i and 8 + i
-  __device__ __forceinline__ explicit Diagonal(const float (&d)[2][4], int lane)
-      : low(lane & 4 ? d[0][1] : d[0][0]), high(lane & 4 ? d[1][3] : d[1][2]) {}
-  __device__ __forceinline__ float at(int half, int i) const {
-    return __shfl_sync(~0u, half ? high : low, 4 * i + i / 2);
-  }
-};
-
-// What a true key or query row is times the row in the slot, without the fp16 scale.
+// What a true key or query row is times the row as it was multiplied.
 __device__ __forceinline__ float row_norm(float sum_of_squares, float input_factor, bool l2norm, float eps) {
   return l2norm ? rsqrtf(fmaf(sum_of_squares * input_factor, input_factor, eps)) * input_factor : input_factor;
 }
 
-// The rows of a tile to fp16, divided by 2^exponent; lane 4 i has the exponents of rows i and 8 + i.
-template <class Input, int K, bool kScaled>
-__device__ __forceinline__ void convert_rows(std::uint8_t* tile, const int (&exponent)[2], int lane) {
-  constexpr int chunks = K / 8, at_once = 32 / chunks;
+// Stores column `lane` of [W | -W G_path], a row of its transpose.
+template <class Op, int K, int kParts>
+__device__ __forceinline__ void store_column(Slot<K, kParts>& slot, const float (&x)[16], int lane) {
+  std::uint32_t parts[8][kParts];
 #pragma unroll
-  for (int i = 0; i < 16 / at_once; ++i) {
-    const int row = lane / chunks + i * at_once, of_row = i * at_once < 8 ? exponent[0] : exponent[1];
-    const float scale = kScaled ? power_of_two(-__shfl_sync(~0u, of_row, 4 * (row % 8))) : 1.f;
-    std::uint8_t* at = tile + tile_byte<K>(row, lane % chunks);
-    uint4 x = load_shared(at);
-    std::uint32_t* word = &x.x;
+  for (int i = 0; i < 8; ++i) split<Op>(parts[i], x[2 * i], x[2 * i + 1]);
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float2 y = unpack<Input>(word[w]);
-      word[w] = kScaled ? pack_half(y.x * scale, y.y * scale) : pack_half(y.x, y.y);
-    }
-    store_shared(at, x);
-  }
-}
-template <class Input, int K>
-__device__ __forceinline__ void to_half_rows(std::uint8_t* tile, const int (&exponent)[2], int lane) {
-  if (__builtin_expect(__any_sync(~0u, (exponent[0] | exponent[1]) != 0), 0)) {
-    convert_rows<Input, K, true>(tile, exponent, lane);
-  } else if (!std::is_same_v<Input, __half>) {
-    convert_rows<Input, K, false>(tile, exponent, lane);
+  for (int p = 0; p < kParts; ++p) {
+    std::uint8_t* row = lane < 16 ? slot.w[p] : slot.g[p];
+    store_shared(row + narrow_byte(lane % 16, 0), {parts[0][p], parts[1][p], parts[2][p], parts[3][p]});
+    store_shared(row + narrow_byte(lane % 16, 1), {parts[4][p], parts[5][p], parts[6][p], parts[7][p]});
   }
 }
 
-// Substitution on column `lane` of [I | -G_path], G in the scratch's first 16 columns. The quick form adds the zeros of
-// nodes that are no ancestors; where one of them is not finite it spoils the column, and the careful form is run.
-__device__ __forceinline__ void substitute(float (&x)[16], const float* scratch, const std::uint16_t* in_block,
-                                           int lane) {
-  float start[16];
+// Column `lane` of [I | -G_path] as the substitution starts.
+__device__ __forceinline__ void start_column(float (&x)[16], const float* scratch, int lane) {
 #pragma unroll
-  for (int r = 0; r < 16; ++r) {
-    const float given = scratch[r * kScratchStride + lane];
-    start[r] = x[r] = lane < 16 ? (r == lane ? 1.f : 0.f) : given;
+  for (int r = 0; r < 16; r += 4) {
+    const float4 given = *reinterpret_cast<const float4*>(scratch + (16 + lane % 16) * kScratchStride + r);
+    x[r] = lane < 16 ? (r == lane ? 1.f : 0.f) : given.x;
+    x[r + 1] = lane < 16 ? (r + 1 == lane ? 1.f : 0.f) : given.y;
+    x[r + 2] = lane < 16 ? (r + 2 == lane ? 1.f : 0.f) : given.z;
+    x[r + 3] = lane < 16 ? (r + 3 == lane ? 1.f : 0.f) : given.w;
   }
-  float spoilt = x[0] * 0.f;
+}
+
+// Substitution on that column, ancestors only: for coefficients that are not finite, which would spoil others through
+// zeros.
+template <class Op, int K, int kParts>
+__device__ __noinline__ void substitute_carefully(Slot<K, kParts>& slot, const std::uint16_t* in_block, int lane) {
+  const float* scratch = reinterpret_cast<const float*>(slot.path);
+  float x[16];
+  start_column(x, scratch, lane);
 #pragma unroll
   for (int r = 1; r < 16; ++r) {
+    const unsigned ancestors = in_block[r];
 #pragma unroll
-    for (int j = 0; j < r; j += 4) {
-      const float4 g = *reinterpret_cast<const float4*>(scratch + r * kScratchStride + j);
-      x[r] = fmaf(-g.x, x[j], x[r]);
-      if (j + 1 < r) x[r] = fmaf(-g.y, x[j + 1], x[r]);
-      if (j + 2 < r) x[r] = fmaf(-g.z, x[j + 2], x[r]);
-      if (j + 3 < r) x[r] = fmaf(-g.w, x[j + 3], x[r]);
-    }
-    spoilt = fmaf(x[r], 0.f, spoilt);
+    for (int j = 0; j < r; ++j)
+      if (ancestors >> j & 1) x[r] = fmaf(-scratch[j * kScratchStride + r], x[j], x[r]);
   }
-  if (__builtin_expect(__any_sync(~0u, spoilt != 0.f), 0)) {  // NaN != 0 too
-#pragma unroll
-    for (int r = 0; r < 16; ++r) x[r] = start[r];
-#pragma unroll
-    for (int r = 1; r < 16; ++r) {
-      const unsigned ancestors = in_block[r];
-#pragma unroll
-      for (int j = 0; j < r; ++j)
-        if (ancestors >> j & 1) x[r] = fmaf(-scratch[r * kScratchStride + j], x[j], x[r]);
-    }
-  }
+  store_column<Op>(slot, x, lane);
 }
 
-// The whole step once the rows are in the slot. `converted` and `published` are arrived on when K and Q, and the
-// coefficients, can be read.
-template <class Input, int K>
-__device__ __forceinline__ void prepare_step(Slot<K>& slot, const NodeTables& tables, const StepRows& rows, bool l2norm,
-                                             float eps, float scale, std::uint64_t* converted, std::uint64_t* published,
-                                             int lane) {
+// The scratch holds G transposed, and behind it -G_path transposed.
+template <class Op, int K, int kParts>
+__device__ __forceinline__ void substitute(Slot<K, kParts>& slot, const std::uint16_t* in_block, int lane) {
+  const float* scratch = reinterpret_cast<const float*>(slot.path);
+  float x[16];
+  start_column(x, scratch, lane);
+  // As soon as x[j] is known its share goes to all later rows, which do not wait for one another.
+#pragma unroll
+  for (int j = 0; j < 15; ++j) {
+#pragma unroll
+    for (int r = (j + 1) / 4 * 4; r < 16; r += 4) {
+      const float4 g = *reinterpret_cast<const float4*>(scratch + j * kScratchStride + r);
+      if (r > j) x[r] = fmaf(-g.x, x[j], x[r]);
+      if (r + 1 > j) x[r + 1] = fmaf(-g.y, x[j], x[r + 1]);
+      if (r + 2 > j) x[r + 2] = fmaf(-g.z, x[j], x[r + 2]);
+      if (r + 3 > j) x[r + 3] = fmaf(-g.w, x[j], x[r + 3]);
+    }
+  }
+  float spoilt = 0;
+#pragma unroll
+  for (int r = 0; r < 16; ++r) spoilt = fmaf(x[r], 0.f, spoilt);
+  store_column<Op>(slot, x, lane);
+  if (__builtin_expect(__any_sync(~0u, spoilt != 0.f), 0))  // NaN != 0 too
+    substitute_carefully<Op>(slot, in_block, lane);
+}
+
+struct PrepOptions {
+  bool l2norm;
+  float eps, scale;
+};
+
+// The whole step once the rows are in the slot. `tables_ready` is passed once the node tables are there; `converted`
+// and `published` are arrived on when K, Q and their factors, and the coefficients, can be read. `bring_next` is called
+// in between, to have the next rows on their way.
+template <class Shape, class BringNext>
+__device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, const NodeTables& tables,
+                                             const StepRows& rows, const KeySource& source, const PrepOptions& options,
+                                             std::uint64_t* tables_ready, std::uint64_t* converted,
+                                             std::uint64_t* published, BringNext&& bring_next, int lane) {
+  using Input = typename Shape::Input;
+  using Raw = typename Shape::RawOperand;
+  using Op = typename Shape::Operand;
+  constexpr int K = Shape::K, kParts = Shape::kParts;
+  constexpr bool kConvert = Shape::kConvert;
   const int tile = rows.tile, first = 16 * rows.block;
-  const bool last = rows.last;
   const int row = lane / 4, col = 2 * (lane % 4);  // rows row, row + 8; columns col, col + 1, col + 8, col + 9
 
+  const int on_path = rows.folds ? 0 : path_rows(rows);
+  float query_squares[2][4] = {}, path_squares[2][4] = {};
+  if (__builtin_expect(options.l2norm, 0)) {
+    row_squares<Raw, K>(query_squares, slot.queries, lane);
+    row_squares<Raw, K>(path_squares, slot.path, lane);
+  }
   RawProducts raw;
-  raw_products<Operand<Input>, K>(raw, slot, l2norm, lane);
+  std::uint32_t rough[2];
+  if (__builtin_expect(tile > 0, 0)) {  // K and Q are needed once
+    raw_products<Raw, false, 2>(raw, rough, slot, lane);
+  } else if (on_path == 0) {
+    raw_products<Raw, kConvert, 0>(raw, rough, slot, lane);
+  } else if (on_path <= 8) {
+    raw_products<Raw, kConvert, 1>(raw, rough, slot, lane);
+  } else {
+    raw_products<Raw, kConvert, 2>(raw, rough, slot, lane);
+  }
 
-  // Factors of the lane's rows for keys and queries, of its columns for keys and path rows.
-  float key_row[2], query_row[2], key_col[4], path_col[4];
-  const Diagonal key(raw.keys, lane), query(raw.query_squares, lane), path(raw.path_squares, lane);
-  int key_exponent[2] = {}, query_exponent[2] = {};
+  // What fp16 did to the rows. Squares of rows that it holds well lie within these bounds.
+  const Diagonal key(raw.keys, lane), query(query_squares, lane), path(path_squares, lane);
+  float key_range = 1, query_range = 1;  // of row lane % 16
+  if constexpr (kConvert) {
+    auto bad = [](float squares) { return !(squares == 0.f || (squares >= 2.4e-7f && squares < 6.7e7f)); };
+    bool out = Diagonal::here(lane) && (bad(key.low) || bad(key.high));
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float key_squares = key.at(half, row), query_squares = query.at(half, row);
-    if (kAsync<Input>)
-      key_exponent[half] = row_exponent(key_squares), query_exponent[half] = row_exponent(query_squares);
-    key_row[half] = row_norm(key_squares, kAsync<Input> ? 1.f : input_factors(slot, 0)[row + 8 * half], l2norm, eps);
-    query_row[half] =
-        row_norm(query_squares, kAsync<Input> ? 1.f : input_factors(slot, 1)[row + 8 * half], l2norm, eps) * scale;
-  }
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    const int half = c / 2, j = col + c % 2;
-    const float key_input = kAsync<Input> ? 1.f : input_factors(slot, 0)[j + 8 * half];
-    const float path_input = kAsync<Input> ? 1.f : input_factors(slot, 2)[j + 8 * half];
-    key_col[c] = l2norm ? row_norm(key.at(half, j), key_input, true, eps) : key_input;
-    path_col[c] = l2norm ? row_norm(path.at(half, j), path_input, true, eps) : path_input;
-  }
-  __syncwarp();  // all lanes have read the slot
-  if (tile == 0) {
-    if constexpr (kAsync<Input>) {
-      to_half_rows<Input, K>(slot.keys, key_exponent, lane);
-      to_half_rows<Input, K>(slot.queries, query_exponent, lane);
+    for (int half = 0; half < 2; ++half) {
+      const float2 sums = unpack<__nv_bfloat16>(rough[half]);
+      out |= bad(sums.x + sums.y);
     }
-    if (lane % 4 == 0) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        slot.key_factor[row + 8 * half] = key_row[half] * power_of_two(key_exponent[half]);
-        slot.query_factor[row + 8 * half] = query_row[half] * power_of_two(query_exponent[half]);
-      }
+    if (__builtin_expect(tile == 0 && __any_sync(~0u, out), 0)) {
+      read_bf16_rows_in_range<K>(slot.keys, slot.of_key, source.keys, source.key_step, rows.node, 0, lane);
+      read_bf16_rows_in_range<K>(slot.queries, slot.of_query, rows.folds ? source.keys : source.queries,
+                                 rows.folds ? source.key_step : source.query_step, rows.node, rows.folds ? 16 : 0,
+                                 lane);
+      __syncwarp();
+      key_range = slot.of_key[lane % 16], query_range = slot.of_query[lane % 16];
     }
+  }
+  float key_input = 1, query_input = 1;
+  if constexpr (!kAsync<Input>)
+    key_input = slot.input_factor[0][lane % 16], query_input = slot.input_factor[1][lane % 16];
+  const bool plain = kAsync<Input> && !options.l2norm;
+  float key_norm = 1, query_norm = 1;  // of row lane % 16: what the products lack of the true rows
+  if (!plain) {
+    key_norm = row_norm(key.at(lane % 16), key_input, options.l2norm, options.eps);
+    query_norm = row_norm(query.at(lane % 16), query_input, options.l2norm, options.eps);
+  }
+
+  barrier_wait(tables_ready, 0);
+  const TwoFloat<float> l_base = rows.base_rank == kNone ? TwoFloat<float>{} : tables.l[rows.base_rank];
+  if (__builtin_expect(rows.folds, 0)) {
+    // S <- exp(l_F - l_base) S + sum_j exp(l_F - l_j) k_j u_j^T, F the deepest of the 32 rows (E8).
+    const TwoFloat<float> own = tables.l[rows.rank];
+    const TwoFloat<float> deepest{__shfl_sync(~0u, own.hi, 31), __shfl_sync(~0u, own.lo, 31)};
+    const float gamma = exp2_fast(difference(deepest, own));
+    if (lane < 16)
+      slot.of_key[lane] = gamma * (key_norm * key_range);
+    else
+      slot.of_query[lane - 16] = gamma * (query_norm * query_range);
+    if (lane == 0) slot.of_value[0] = exp2_fast(difference(deepest, l_base));
+    warp_arrive(converted, lane);
+    if (lane < kWarpArrivals) barrier_arrive(published);
+    bring_next();
+    return;
+  }
+  if (tile == 0 && lane < 16) {  // E5, E7
+    const float exp_l = exp2_fast(difference(tables.l[first + lane], l_base)), beta = tables.beta[first + lane];
+    const bool live = rows.node >= 0;
+    slot.of_key[lane] = live ? -beta * exp_l * (key_norm * key_range) : 0.f;
+    slot.of_value[lane] = live ? beta : 0.f;
+    slot.of_query[lane] = live ? exp_l * (query_norm * query_range * options.scale) : 0.f;
   }
   warp_arrive(converted, lane);
+  bring_next();
 
   // Decay (E3) between the lane's rows and columns. Where the column is no ancestor the exponent may be anything; such
   // entries are selected away.
+  float key_col[4] = {1, 1, 1, 1}, path_col[4] = {1, 1, 1, 1};
+  if (__builtin_expect(!plain, 0)) {
+    const float path_input = kAsync<Input> ? 1.f : slot.input_factor[2][lane % 16];
+    const float path_norm = row_norm(path.at(lane % 16), path_input, options.l2norm, options.eps);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      key_col[c] = __shfl_sync(~0u, key_norm, col + 8 * (c / 2) + c % 2);
+      path_col[c] = __shfl_sync(~0u, path_norm, col + 8 * (c / 2) + c % 2);
+    }
+  }
   TwoFloat<float> l_col[4], l_path[4];
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
-    const int j = col + 8 * (c / 2) + c % 2;
-    l_col[c] = tables.l[first + j];
-    l_path[c] = tables.l[__shfl_sync(~0u, rows.path_rank, j)];
+    l_col[c] = tables.l[first + col + 8 * (c / 2) + c % 2];
+    l_path[c] = tables.l[__shfl_sync(~0u, rows.rank, 16 + col + 8 * (c / 2) + c % 2)];
   }
   float* scratch = reinterpret_cast<float*>(slot.path);
-  std::uint32_t c_block[4], c_path[4], g_path[4];
+  __syncwarp();  // all lanes have read the path rows
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row + 8 * half;
     const TwoFloat<float> l = tables.l[first + r];
     const std::uint32_t in_block = tables.in_block[first + r];
     const std::uint32_t strict = in_block >> col, inclusive = (in_block | 1u << r) >> col;
-    const int reach = static_cast<int>(tables.prefix[first + r]) - 16 * tile - col;
-    const float beta_key = tables.beta[first + r] * key_row[half];
+    const int reach = static_cast<int>(tables.prefix[first + r]) - rows.base - 16 * tile - col;
+    float beta_key = tables.beta[first + r], query_row = options.scale;
+    if (__builtin_expect(!plain, 0)) {
+      beta_key *= __shfl_sync(~0u, key_norm, r);
+      query_row *= __shfl_sync(~0u, query_norm, r);
+    }
     float g[4], gp[4], c[4], cp[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int j = 8 * (i / 2) + i % 2, from = 2 * half + i % 2;  // column past col, accumulator index
-      const float inner = exp_fast(difference(l, l_col[i])) * key_col[i];
-      const float inner_path = exp_fast(difference(l, l_path[i])) * path_col[i];
+      float inner = exp2_fast(difference(l, l_col[i])), inner_path = exp2_fast(difference(l, l_path[i]));
+      if (__builtin_expect(!plain, 0)) inner *= key_col[i], inner_path *= path_col[i];
       g[i] = keep(bit_mask(strict, j), beta_key * inner * raw.keys[i / 2][from]);
-      c[i] = keep(bit_mask(inclusive, j), query_row[half] * inner * raw.queries[i / 2][from]);
       gp[i] = keep(less_mask(j, reach), -beta_key * inner_path * raw.keys_path[i / 2][from]);
-      cp[i] = keep(less_mask(j, reach), query_row[half] * inner_path * raw.queries_path[i / 2][from]);
+      c[i] = keep(bit_mask(inclusive, j), query_row * inner * raw.queries[i / 2][from]);
+      cp[i] = keep(less_mask(j, reach), query_row * inner_path * raw.queries_path[i / 2][from]);
+      if (rows.last) {
+        scratch[(col + j) * kScratchStride + r] = g[i];
+        scratch[(16 + col + j) * kScratchStride + r] = gp[i];
+      }
     }
-    c_block[2 * half] = pack_half(c[0], c[1]), c_block[2 * half + 1] = pack_half(c[2], c[3]);
-    c_path[2 * half] = pack_half(cp[0], cp[1]), c_path[2 * half + 1] = pack_half(cp[2], cp[3]);
-    g_path[2 * half] = pack_half(gp[0], gp[1]), g_path[2 * half + 1] = pack_half(gp[2], gp[3]);
-    if (last) {
-      float* line = scratch + r * kScratchStride;
-      *reinterpret_cast<float2*>(line + col) = {g[0], g[1]};
-      *reinterpret_cast<float2*>(line + col + 8) = {g[2], g[3]};
-      *reinterpret_cast<float2*>(line + 16 + col) = {gp[0], gp[1]};
-      *reinterpret_cast<float2*>(line + 16 + col + 8) = {gp[2], gp[3]};
-    }
+    std::uint32_t low[kParts], high[kParts];
+    const auto store = [&](std::uint8_t(&to)[kParts][512], const float(&x)[4]) {
+      split<Op>(low, x[0], x[1]), split<Op>(high, x[2], x[3]);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) *reinterpret_cast<uint2*>(to[p] + 16 * lane + 8 * half) = {low[p], high[p]};
+    };
+    store(slot.c_path, cp);
+    if (rows.last)
+      store(slot.c, c);
+    else
+      store(slot.g, gp);
   }
-  store_shared(slot.c_path + 16 * lane, {c_path[0], c_path[1], c_path[2], c_path[3]});
-  if (!last) {
-    store_shared(slot.g + 16 * lane, {g_path[0], g_path[1], g_path[2], g_path[3]});
-  } else {
-    store_shared(slot.c + 16 * lane, {c_block[0], c_block[1], c_block[2], c_block[3]});
+  if (rows.last) {
     __syncwarp();
-    float x[16];
-    substitute(x, scratch, tables.in_block + first, lane);
-    // Column `lane` of [W | -W G_path] is a row of its transpose.
-    std::uint8_t* rows = lane < 16 ? slot.w : slot.g;
-    store_shared(rows + narrow_byte(lane % 16, 0),
-                 {pack_half(x[0], x[1]), pack_half(x[2], x[3]), pack_half(x[4], x[5]), pack_half(x[6], x[7])});
-    store_shared(rows + narrow_byte(lane % 16, 1),
-                 {pack_half(x[8], x[9]), pack_half(x[10], x[11]), pack_half(x[12], x[13]), pack_half(x[14], x[15])});
+    substitute<Op>(slot, tables.in_block + first, lane);
   }
   warp_arrive(published, lane);
 }

@@ -1,5 +1,5 @@
-// S0 as the A operand of the transposed products S0^T k: 16 value columns by K in fp16 fragments of one warp, scaled by
-// a power of two so that neither large nor small states leave fp16's range.
+// S0 as the A operand of the transposed products S0^T k: 16 value columns by K in 16-bit fragments of one warp. States
+// that fp16 holds badly, large or small ones, are scaled by a power of two.
 #pragma once
 
 #include "cuda/tile/ops.cuh"
@@ -7,16 +7,25 @@
 
 namespace canopy::cuda {
 
-template <int K>
+template <int K, int kParts>
 struct StateTile {
-  std::uint32_t a[K / 16][4];  // one m16n8k16 A fragment for every 16 keys
-  // U, V and O of these columns are carried times a power of two; a holds S0 * value_scale / product_scale.
+  std::uint32_t a[K / 16][kParts][4];  // an m16n8k16 A fragment for every 16 keys
+  // U, V and O of these columns are carried times a power of two; a holds S0 * value_scale / product_scale. Mostly all
+  // are 1, and `scaled` is false.
   float value_scale, value_unscale, product_scale;
+  bool scaled;
 };
 
-// The lane's elements: of 16 s .. + 15, keys 2 (lane % 4) + {0, 1, 8, 9} of value columns lane / 4 and lane / 4 + 8.
+// The lane's elements, [s][n][c] in accumulator layout: value column lane / 4 (+ 8 for c >= 2), key 16 s + 8 n +
+// 2 (lane % 4) (+ 1 for odd c).
 template <int K>
 using StateElements = float[K / 16][2][4];
+
+// S0 of a column group as it lies in memory, VK, on its way to fragments; rows padded against bank conflicts.
+template <int K>
+struct alignas(16) StateStage {
+  std::uint8_t rows[16][4 * K + 16];
+};
 
 // One loop for each form, so that all loads are under way before the first is waited for.
 template <int K>
@@ -25,13 +34,13 @@ __device__ __forceinline__ void load_state(StateElements<K>& x, const Rows& stat
   const char* base = state.of(0, head) + slot * state.sequence;
   const std::int64_t step = state.node;
   const int dtype = state.dtype, k = 2 * (lane % 4);
-  if (vk && dtype == CANOPY_F32) {
+  if (__builtin_expect(vk && dtype == CANOPY_F32, 1)) {
     const char* from = base + (column + lane / 4) * step + 4 * k;
 #pragma unroll
     for (int s = 0; s < K / 16; ++s)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 y = *reinterpret_cast<const float2*>(from + i / 2 * 8 * step + 4 * (16 * s + i % 2 * 8));
+        const float2 y = *reinterpret_cast<const float2*>(from + i % 2 * 8 * step + 4 * (16 * s + i / 2 * 8));
         x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
       }
   } else if (vk) {
@@ -41,14 +50,14 @@ __device__ __forceinline__ void load_state(StateElements<K>& x, const Rows& stat
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const std::uint32_t pair =
-            *reinterpret_cast<const std::uint32_t*>(from + i / 2 * 8 * step + 2 * (16 * s + i % 2 * 8));
+            *reinterpret_cast<const std::uint32_t*>(from + i % 2 * 8 * step + 2 * (16 * s + i / 2 * 8));
         const float2 y = dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair) : unpack<__half>(pair);
         x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
       }
   } else {
     const int bytes = dtype == CANOPY_F32 ? 4 : 2;
     const char* at = base + (column + lane / 4) * bytes;
-    auto element = [&](int s, int i) { return at + (16 * s + k + i % 4 / 2 * 8 + i % 2) * step + i / 4 * 8 * bytes; };
+    auto element = [&](int s, int i) { return at + (16 * s + i / 4 * 8 + k + i % 2) * step + i % 4 / 2 * 8 * bytes; };
     if (dtype == CANOPY_F32) {
 #pragma unroll
       for (int s = 0; s < K / 16; ++s)
@@ -67,36 +76,107 @@ __device__ __forceinline__ void load_state(StateElements<K>& x, const Rows& stat
   }
 }
 
-// All lanes of the warp; the scale is the same for the 16 columns and does not depend on the tile they are part of.
+// The same by way of shared memory, for a VK state: rows first .. first + rows - 1 of the 16, row by row, and then the
+// lane's elements.
 template <int K>
-__device__ __forceinline__ void convert_state(StateTile<K>& tile, const StateElements<K>& x) {
-  float largest = 0;  // fmaxf passes over NaN, which then shows in the outputs
+__device__ __forceinline__ void start_state(StateStage<K>& stage, std::uint64_t* loaded, const Rows& state,
+                                            std::int64_t slot, int head, int column, int first, int rows, int lane) {
+  const int chunks = state.dtype == CANOPY_F32 ? K / 4 : K / 8;
+  const char* from = state.of(0, head) + slot * state.sequence + std::int64_t{column + first} * state.node;
+  if (K == 128 && __builtin_expect(chunks == 32, 1)) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+      copy_async(stage.rows[first + i] + 16 * lane, from + std::int64_t{i} * state.node + 16 * lane, true);
+  } else {
+    for (int i = lane / chunks; i < rows; i += 32 / chunks)
+      copy_async(stage.rows[first + i] + lane % chunks * 16, from + std::int64_t{i} * state.node + lane % chunks * 16,
+                 true);
+  }
+  barrier_arrive_async(loaded);
+}
+template <int K>
+__device__ __forceinline__ void read_state(StateElements<K>& x, const StateStage<K>& stage, int dtype, int lane) {
+  const std::uint8_t* from = stage.rows[lane / 4];
+  const int next = 8 * sizeof(stage.rows[0]), k = 2 * (lane % 4);  // eight rows on
+  auto each = [&](auto&& element) {
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 y = element(from + i % 2 * next, 16 * s + i / 2 * 8 + k);
+        x[s][i / 2][i % 2 * 2] = y.x, x[s][i / 2][i % 2 * 2 + 1] = y.y;
+      }
+  };
+  if (__builtin_expect(dtype == CANOPY_F32, 1)) {
+    each([](const std::uint8_t* row, int key) { return *reinterpret_cast<const float2*>(row + 4 * key); });
+  } else {
+    each([&](const std::uint8_t* row, int key) {
+      const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(row + 2 * key);
+      return dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair) : unpack<__half>(pair);
+    });
+  }
+}
+
+template <class Op, int K, int kParts>
+__device__ __forceinline__ void pack_state(StateTile<K, kParts>& tile, const StateElements<K>& x) {
 #pragma unroll
   for (int s = 0; s < K / 16; ++s)
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t parts[kParts];
+      split<Op>(parts, x[s][i / 2][i % 2 * 2], x[s][i / 2][i % 2 * 2 + 1]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x[s][half][i]));
-  // Of positive floats the larger has the larger bits.
-  const std::uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
-  int exponent = static_cast<int>(bits >> 23) - 127;  // largest is in [2^exponent, 2^(exponent + 1))
-  if (bits == 0 || bits >= 0x7f800000u) exponent = 0;
-  exponent = max(-100, min(100, exponent));
-  // U grows with S0 and V: it comes down with a large state and goes up a little with a small one, whose V may still be
-  // of any size below 4,094 (fp16's 65,504 / 16).
-  const int value_exponent = exponent > 6 ? exponent - 6 : max(-4, min(0, exponent - 2));
-  tile.value_scale = __uint_as_float((127 - value_exponent) << 23);
-  tile.value_unscale = __uint_as_float((127 + value_exponent) << 23);
-  exponent -= 4;  // the scaled largest is in [16, 32)
-  const float scale = __uint_as_float((127 - exponent) << 23);
-  tile.product_scale = __uint_as_float((127 + exponent - value_exponent) << 23);
-#pragma unroll
-  for (int s = 0; s < K / 16; ++s) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      tile.a[s][half] = pack_half(x[s][half][0] * scale, x[s][half][1] * scale);
-      tile.a[s][2 + half] = pack_half(x[s][half][2] * scale, x[s][half][3] * scale);
+      for (int p = 0; p < kParts; ++p) tile.a[s][p][i] = parts[p];
     }
+}
+
+// Of a warp's fragments: the largest exponent, -127 if all are zero, 128 if one is not finite.
+template <int K, int kParts>
+__device__ __forceinline__ int largest_exponent(const StateTile<K, kParts>& tile) {
+  __half2 largest = __floats2half2_rn(0.f, 0.f);  // __hmax2 passes over NaN, which then shows in the outputs
+#pragma unroll
+  for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      largest = __hmax2(largest, __habs2(*reinterpret_cast<const __half2*>(&tile.a[s][0][i])));
+  const float both = fmaxf(__low2float(largest), __high2float(largest));
+  return static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(both)) >> 23) - 127;
+}
+
+// All lanes of the warp; the scale is the same for the 16 columns and does not depend on the tile they are part of.
+// `first`: the value scale is still to be chosen; later it is fixed, since U is carried with it. x is used up.
+template <class Op, int K, int kParts>
+__device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateElements<K>& x, bool first) {
+  pack_state<Op>(tile, x);
+  if (first) {
+    tile.value_scale = tile.value_unscale = 1;
+    tile.scaled = false;
+  }
+  tile.product_scale = 1;
+  if constexpr (std::is_same_v<Op, __half>) {
+    int exponent = largest_exponent(tile);  // the largest is in [2^exponent, 2^(exponent + 1))
+    if (__builtin_expect((exponent >= -6 && exponent < 8) || exponent == -127, 1)) return;
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < K / 2; ++i) largest = fmaxf(largest, fabsf(x[i / 8][i / 4 % 2][i % 4]));
+    const std::uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
+    exponent = static_cast<int>(bits >> 23) - 127;
+    if (bits >= 0x7f800000u) exponent = 0;
+    exponent = max(-100, min(100, exponent));
+    // U grows with S0 and V: it comes down with a large state and goes up a little with a small one, whose V may still
+    // be of any size below 4,094 (fp16's 65,504 / 16).
+    const int value_exponent = !first ? 0 : exponent > 6 ? exponent - 6 : max(-4, min(0, exponent - 2));
+    if (first) {
+      tile.value_scale = __uint_as_float((127 - value_exponent) << 23);
+      tile.value_unscale = __uint_as_float((127 + value_exponent) << 23);
+    }
+    exponent -= 4;  // the scaled largest is in [16, 32)
+    const float scale = __uint_as_float((127 - exponent) << 23);
+    tile.product_scale = __uint_as_float((127 + exponent - value_exponent) << 23);
+    tile.scaled = true;
+#pragma unroll
+    for (int i = 0; i < K / 2; ++i) x[i / 8][i / 4 % 2][i % 4] *= scale;
+    pack_state<Op>(tile, x);
   }
 }
 

@@ -1,0 +1,7 @@
+#include "cuda/families.cuh"
+
+namespace canopy::cuda {
+using Family_half_narrow_f32_64 = Narrow<float, 64, Form::kHalf>;
+template __global__ void fused_kernel<Family_half_narrow_f32_64>(const __grid_constant__ FusedArguments);
+FusedInstance fused_half_narrow_f32_64(int architecture) { return instance<Family_half_narrow_f32_64>(architecture); }
+}  // namespace canopy::cuda
