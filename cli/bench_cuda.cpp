@@ -2,10 +2,12 @@
 // round over twice the L2 cache), beside the floor kernel and the plan.
 #include "bench_cuda.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <sstream>
 
 #include "host/device_bench.hpp"
 #include "measure.hpp"
@@ -267,6 +269,28 @@ Json to_json(const Shape& shape, const Cell& cell, const DeviceBench& options, b
   return json;
 }
 
+// What the driver's tool says of the GPU just now: clocks in MHz, degrees Celsius, watts. Empty where there is no such
+// tool.
+Json gpu_state(const std::string& pci) {
+  constexpr const char* fields[] = {"clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw"};
+  Json state = Json::object();
+  const std::string command = fmt::format("nvidia-smi -i {} --query-gpu={} --format=csv,noheader,nounits 2>/dev/null",
+                                          pci, fmt::join(fields, ","));
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (!pipe) return state;
+  char line[256] = {};
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  if (pclose(pipe) != 0 || !read) return state;
+  std::istringstream values(line);
+  for (const char* field : fields) {
+    double value = 0;
+    if (!(values >> value)) break;  // "[N/A]"
+    state[field] = value;
+    values.ignore(1);  // the comma
+  }
+  return state;
+}
+
 void print_shape(const Shape& shape) {
   fmt::print("{} T={} depth {} B={}, {} copies\n", shape.family, shape.view.nodes, shape.depth, shape.view.batch,
              shape.copies);
@@ -311,6 +335,8 @@ constexpr SweepShape kSweep[] = {{"chain", 1},       {"chain", 2},        {"chai
 int bench_on_device(const DeviceBench& options, host::HostProblem* problem, const std::string& label) {
   if (const std::string why = host::device_missing(); !why.empty())
     return fail(fmt::format("--device cuda: {}; expected a machine with an NVIDIA GPU, or --device cpu", why));
+  const host::DeviceInfo info = host::device_info();
+  const Json before = gpu_state(info.pci);
   std::vector<Shape> shapes;
   if (options.commit) {
     for (const int batch : {1, 16}) {
@@ -336,7 +362,6 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
     shapes.push_back(std::move(*shape));
   }
 
-  const host::DeviceInfo info = host::device_info();
   Json env = environment();
   env["type"] = "environment";
   env["gpu"] = {{"name", info.name},
@@ -344,7 +369,9 @@ int bench_on_device(const DeviceBench& options, host::HostProblem* problem, cons
                 {"compute_capability", info.compute_capability},
                 {"l2_bytes", info.l2_bytes},
                 {"driver", info.driver},
-                {"runtime", info.runtime}};
+                {"runtime", info.runtime},
+                {"before", before},
+                {"after", gpu_state(info.pci)}};
   Json all = Json::array({env});
   for (const Shape& shape : shapes)
     for (const Cell& cell : shape.cells)

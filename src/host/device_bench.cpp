@@ -56,6 +56,9 @@ DeviceInfo device_info() {
   cudaDriverGetVersion(&info.driver);
   cudaRuntimeGetVersion(&info.runtime);
   info.name = properties.name;
+  char pci[32] = {};
+  cudaDeviceGetPCIBusId(pci, sizeof pci, 0);
+  info.pci = pci;
   info.multiprocessors = properties.multiProcessorCount;
   info.compute_capability = properties.major * 10 + properties.minor;
   info.l2_bytes = static_cast<std::size_t>(properties.l2CacheSize);

@@ -10,7 +10,7 @@
 namespace canopy::host {
 
 struct DeviceInfo {
-  std::string name;
+  std::string name, pci;  // bus id
   int multiprocessors = 0, compute_capability = 0;  // 90 for 9.0
   int driver = 0, runtime = 0;                      // 13000 for 13.0
   std::size_t l2_bytes = 0, free_bytes = 0;
