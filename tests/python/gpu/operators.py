@@ -200,7 +200,9 @@ def refusals() -> None:
         "k: expected a tensor on cuda:0, the device of q, got one on cpu", **arguments | {"k": arguments["k"].cpu()}
     )
     refused("parents.dtype", **arguments | {"parents": arguments["parents"].long()})
-    refused("cuda_fused", **arguments, precision="fast", implementation="cuda_fused")
+    rows = arguments["v"].shape[:3]
+    stash = {"stash_u": torch.zeros(*rows, 128, device="cuda"), "stash_l": torch.zeros(*rows, device="cuda")}
+    refused("stash_u", **arguments, **stash, precision="half", implementation="cuda_fused")
     refused("cpu_closed_form", **arguments, implementation="cpu_closed_form")
     refused("does not require grad", **arguments | {"v": arguments["v"].clone().requires_grad_()})
 
