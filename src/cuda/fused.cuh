@@ -7,7 +7,7 @@
 // Grid       x: tile of kColumns value columns; y: value head; z: sequence. Nothing but (B, T) shapes it.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U (precise), l when asked; row_status. The workspace holds path rows deeper
-//            than kStackRows: [B,HV,V/16,kNodes,kParts,16] 16-bit.
+//            than kPathRows: [B,HV,V/16,kNodes,kParts,16] 16-bit.
 // Keeps      a row's bits do not depend on the batch or the tile width; what is not finite stays in its subtree.
 //
 // Flow
