@@ -6,6 +6,7 @@
 
 #include "canopy/backend.hpp"
 #include "canopy/commit.hpp"
+#include "canopy/conv.hpp"
 #include "canopy/verify.hpp"
 #include "message.hpp"
 
@@ -19,6 +20,11 @@ canopy_status give(const Result<std::size_t>& result, std::size_t* bytes, canopy
   if (!result) return report(result.error(), error);
   *bytes = *result;
   return report({}, error);
+}
+
+template <class Params>
+int32_t count(std::span<const Implementation<Params>> all) {
+  return static_cast<int32_t>(all.size());
 }
 
 // missing() makes its text anew each time; the interface promises strings that live as long as the library.
@@ -70,16 +76,38 @@ canopy_status canopy_commit(const canopy_commit_params* params, const char* impl
 }
 
 int32_t canopy_implementation_count(int32_t kind) {
-  if (kind != 0 && kind != 1) return 0;
-  return static_cast<int32_t>(kind == 0 ? verify_implementations().size() : commit_implementations().size());
+  switch (kind) {
+    case 0:
+      return count(verify_implementations());
+    case 1:
+      return count(commit_implementations());
+    case 2:
+      return count(conv_verify_implementations());
+    case 3:
+      return count(conv_commit_implementations());
+    default:
+      return 0;
+  }
 }
 
 canopy_status canopy_implementation_at(int32_t kind, int32_t index, canopy_implementation_info* info) {
   static const auto verify_missing = missing_texts(verify_implementations());
   static const auto commit_missing = missing_texts(commit_implementations());
-  if (!info || (kind != 0 && kind != 1)) return CANOPY_INVALID;
-  return kind == 0 ? describe(verify_implementations(), verify_missing, index, info)
-                   : describe(commit_implementations(), commit_missing, index, info);
+  static const auto conv_verify_missing = missing_texts(conv_verify_implementations());
+  static const auto conv_commit_missing = missing_texts(conv_commit_implementations());
+  if (!info) return CANOPY_INVALID;
+  switch (kind) {
+    case 0:
+      return describe(verify_implementations(), verify_missing, index, info);
+    case 1:
+      return describe(commit_implementations(), commit_missing, index, info);
+    case 2:
+      return describe(conv_verify_implementations(), conv_verify_missing, index, info);
+    case 3:
+      return describe(conv_commit_implementations(), conv_commit_missing, index, info);
+    default:
+      return CANOPY_INVALID;
+  }
 }
 
 canopy_status canopy_explain(const canopy_verify_params* params, char* text, size_t capacity, size_t* needed,

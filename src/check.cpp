@@ -9,17 +9,13 @@
 namespace canopy {
 namespace {
 
-constexpr unsigned kF32 = 1u << CANOPY_F32, kFloats = kF32 | 1u << CANOPY_BF16 | 1u << CANOPY_F16;
+constexpr unsigned kF32 = 1u << CANOPY_F32;
 
 // Which activations a call reads. Commit by stash takes its decays from the gates where it has them (they are more
 // exact than differences of a stored l) and does without.
 struct Reads {
   bool q, v, gates_needed;
 };
-
-Error missing(const char* name, const char* shape, const char* why) {
-  return Error::invalid(text(name, " is NULL: expected ", shape, why));
-}
 
 Error check_batch(const Problem& p) {
   if (p.abi_version != CANOPY_ABI_VERSION) {
@@ -116,12 +112,6 @@ Error check_trees(const Problem& p) {
   return {};
 }
 
-// A present tensor against its rule; an absent one is an error unless there is no row to read it for.
-Error need(const Tensor& tensor, const TensorRule& rule, int layers, bool needed) {
-  if (!tensor.data && needed) return missing(rule.name, rule.shape, "");
-  return tensor.data ? check_tensor(tensor, rule, layers) : Error{};
-}
-
 Error same_dtype(const char* name, const Tensor& tensor, const char* as, const Tensor& model) {
   if (!tensor.data || !model.data || tensor.dtype == model.dtype) return {};
   return Error::invalid(text(name, ".dtype = ", dtype_name(tensor.dtype), ": expected ", dtype_name(model.dtype),
@@ -197,6 +187,15 @@ Error check_stash(const Problem& p, const Tensor& u, const Tensor& l, int layers
 }
 
 }  // namespace
+
+Error missing(const char* name, const char* shape, const char* why) {
+  return Error::invalid(text(name, " is NULL: expected ", shape, why));
+}
+
+Error need(const Tensor& tensor, const TensorRule& rule, int layers, bool needed) {
+  if (!tensor.data && needed) return missing(rule.name, rule.shape, "");
+  return tensor.data ? check_tensor(tensor, rule, layers) : Error{};
+}
 
 Tensor stand_in_output(const Problem& p) {
   static float nowhere;

@@ -26,4 +26,11 @@ struct TensorRule {
 };
 Error check_tensor(const Tensor& tensor, const TensorRule& rule, int layers);
 
+inline constexpr unsigned kFloats = 1u << CANOPY_F32 | 1u << CANOPY_BF16 | 1u << CANOPY_F16;
+
+// "x is NULL: expected [B,T,C]", and why.
+Error missing(const char* name, const char* shape, const char* why);
+// A present tensor against its rule; an absent one is an error where it is needed.
+Error need(const Tensor& tensor, const TensorRule& rule, int layers, bool needed);
+
 }  // namespace canopy

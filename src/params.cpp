@@ -1,15 +1,21 @@
 // Defaults of the parameter structs, and the plain case filled in.
 #include <cstring>
 
+#include "canopy/conv.hpp"
 #include "canopy/problem.hpp"
 
 namespace {
 
-void init(canopy_problem& problem) {
+template <class Rows>
+void init_rows(Rows& problem) {
   problem.abi_version = CANOPY_ABI_VERSION;
-  problem.l2norm_eps = 1e-6f;
   problem.padding_slot = -1;
   problem.slot_index_dtype = CANOPY_I32;
+}
+
+void init(canopy_problem& problem) {
+  init_rows(problem);
+  problem.l2norm_eps = 1e-6f;
 }
 
 }  // namespace
@@ -24,6 +30,19 @@ extern "C" void canopy_commit_params_init(canopy_commit_params* params) {
   if (!params) return;
   std::memset(params, 0, sizeof *params);
   init(params->problem);
+  params->layers = 1;
+}
+
+extern "C" void canopy_conv_verify_params_init(canopy_conv_verify_params* params) {
+  if (!params) return;
+  std::memset(params, 0, sizeof *params);
+  init_rows(params->problem);
+}
+
+extern "C" void canopy_conv_commit_params_init(canopy_conv_commit_params* params) {
+  if (!params) return;
+  std::memset(params, 0, sizeof *params);
+  init_rows(params->problem);
   params->layers = 1;
 }
 

@@ -1,7 +1,7 @@
 /* canopy: Gated DeltaNet tree verification, the C interface.
  *
  * A draft tree of T tokens is verified through one GDN layer in one unit-lower-triangular solve, and the state of the
- * accepted path is rebuilt. The mathematics and its numbering (E1 to E8) stand in docs/math.md, the calls in docs/api.md.
+ * accepted path is rebuilt. The mathematics and its numbering (E1 to E9) stand in docs/math.md, the calls in docs/api.md.
  *
  * Conventions
  *   B sequences, T nodes a tree, H key heads, HV value heads (HV a multiple of H), K and V the key and value widths.
@@ -135,9 +135,50 @@ typedef struct canopy_commit_params {
   int32_t* row_status;       /* out [B]; may be NULL */
 } canopy_commit_params;
 
+/* The short convolution in front of a GDN layer, on the tree (E9): depthwise over C channels, W taps. Every node's window
+ * follows its root path and, past the root, the committed inputs of its slot. */
+typedef struct canopy_conv_problem {
+  int32_t abi_version; /* CANOPY_ABI_VERSION; canopy_conv_*_params_init sets it */
+  int32_t device;      /* canopy_device that every pointer below belongs to */
+  int32_t batch, nodes, channels, width; /* B T C W, W from 2 to 4 */
+
+  canopy_trees trees; /* `plan` may be the one that verify and commit of the layer share */
+
+  canopy_tensor x;     /* [B,T,C] f32, bf16 or f16, each node's own input; the channel stride must be 1 */
+  canopy_tensor state; /* the pool: [slots,C,W-1] f32, bf16 or f16, the last committed inputs, oldest first; any strides */
+  int64_t slots;
+  const void* slot_index;   /* [B]; may be NULL: sequence b uses slot b */
+  int64_t padding_slot;     /* indices at or below this are padding rows: -1; vLLM: 0 */
+  int32_t slot_index_dtype; /* CANOPY_I32 or CANOPY_I64 */
+  int32_t reserved;
+} canopy_conv_problem;
+
+typedef struct canopy_conv_verify_params {
+  canopy_conv_problem problem;
+  canopy_tensor weight; /* [C,W] f32, bf16 or f16, the tap on the oldest input first; any strides */
+  canopy_tensor bias;   /* [C] f32, bf16 or f16; may be absent */
+  int32_t silu;         /* o = y / (1 + exp(-y)), else o = y */
+  int32_t reserved;
+  canopy_tensor o;      /* out [B,T,C] as x, or f32; the channel stride must be 1; rows at and past a count are left untouched */
+  int32_t* row_status;  /* out [B]; may be NULL: then a bad row refuses the whole call on the CPU */
+} canopy_conv_verify_params;
+
+typedef struct canopy_conv_commit_params {
+  canopy_conv_problem problem;
+  int32_t layers; /* L; x and state step by their stride[0] */
+  int32_t reserved;
+  const int32_t* leaf;       /* [B] accepted node; < 0 or >= the row's count: the row is skipped, bitwise untouched */
+  const void* dst_slot;      /* [B] as slot_index; may be NULL: in place */
+  const int32_t* track_leaf; /* [B] a second node of the tree whose window goes to track_slot; may be NULL */
+  const void* track_slot;    /* [B] as slot_index; needed with track_leaf */
+  int32_t* row_status;       /* out [B]; may be NULL */
+} canopy_conv_commit_params;
+
 /* Fill with defaults: ABI version, eps 1e-6, scale K^-0.5, layout VK, slot indices int32, padding -1, L = 1. */
 void canopy_verify_params_init(canopy_verify_params* params);
 void canopy_commit_params_init(canopy_commit_params* params);
+void canopy_conv_verify_params_init(canopy_conv_verify_params* params);
+void canopy_conv_commit_params_init(canopy_conv_commit_params* params);
 
 /* Plan: the depth-first order, masks and block paths of the batch's trees into `plan`, canopy_plan_bytes bytes of the
  * problem's device, 64-byte aligned. Reads the shapes, `trees`, the slots and counts. Once per step, before the layers;
@@ -158,7 +199,19 @@ canopy_status canopy_commit_workspace(const canopy_commit_params* params, const 
 canopy_status canopy_commit(const canopy_commit_params* params, const char* implementation, void* workspace, size_t bytes,
                             void* stream, canopy_error* error);
 
-/* The registry. `kind` 0 verify, 1 commit. Strings live as long as the library. */
+/* The convolution of every live node (E9). Never changes the pool. With trees.plan given no workspace is needed. */
+canopy_status canopy_conv_verify_workspace(const canopy_conv_verify_params* params, const char* implementation,
+                                           size_t* bytes, canopy_error* error);
+canopy_status canopy_conv_verify(const canopy_conv_verify_params* params, const char* implementation, void* workspace,
+                                 size_t bytes, void* stream, canopy_error* error);
+
+/* The window after the accepted node, the W-1 last inputs of its path with its own, into the pool. */
+canopy_status canopy_conv_commit_workspace(const canopy_conv_commit_params* params, const char* implementation,
+                                           size_t* bytes, canopy_error* error);
+canopy_status canopy_conv_commit(const canopy_conv_commit_params* params, const char* implementation, void* workspace,
+                                 size_t bytes, void* stream, canopy_error* error);
+
+/* The registry. `kind` 0 verify, 1 commit, 2 conv_verify, 3 conv_commit. Strings live as long as the library. */
 typedef struct canopy_implementation_info {
   const char* name;
   const char* description;

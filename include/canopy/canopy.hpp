@@ -3,6 +3,7 @@
 
 #include "canopy/backend.hpp"
 #include "canopy/commit.hpp"
+#include "canopy/conv.hpp"
 #include "canopy/plan.hpp"
 #include "canopy/problem.hpp"
 #include "canopy/reference.hpp"

@@ -6,6 +6,7 @@
 
 #include "cpu/closed_form.hpp"
 #include "cpu/commit_kernel.hpp"
+#include "cpu/conv.hpp"
 #include "cpu/serial.hpp"
 
 namespace canopy::cpu {
@@ -56,6 +57,7 @@ const Kernels CANOPY_TABLE(CANOPY_ISA) = {
     CANOPY_ISA::serial_snapshot,
     CANOPY_ISA::commit_scratch,
     CANOPY_ISA::commit,
+    CANOPY_ISA::conv,
     CANOPY_ISA::poison,
     CANOPY_ISA::fma_burst,
 };

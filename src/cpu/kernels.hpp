@@ -7,6 +7,7 @@
 
 #include "canopy/plan.hpp"
 #include "canopy/problem.hpp"
+#include "conv_rows.hpp"
 
 namespace canopy::cpu {
 
@@ -19,6 +20,14 @@ struct CommitRow {
   int length;
   const std::int32_t* track_path;  // [track_length]
   int track_length;
+};
+
+// A piece of a tree convolution: `channels` channels from `first` on, of one sequence.
+inline constexpr int kConvChannels = 256;  // the most: their columns of every node stay in the second-level cache
+struct ConvRow {
+  int b, first, channels, nodes;
+  std::int64_t slot;
+  const std::int16_t (*sources)[kConvTaps];  // [nodes][W], input_before() of each tap, oldest first
 };
 
 struct Kernels {
@@ -41,6 +50,9 @@ struct Kernels {
   // The state after the accepted node (E8), by params.method.
   std::size_t (*commit_scratch)(const Problem&);
   void (*commit)(const CommitParams&, const CommitRow&, void* scratch);
+
+  // The convolution of a piece (E9).
+  void (*conv)(const ConvVerifyParams&, const ConvRow&);
 
   // Writes NaN to the live rows of one sequence's outputs.
   void (*poison)(const VerifyParams&, int b, int count);

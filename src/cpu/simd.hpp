@@ -10,6 +10,10 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 #if defined(__clang__)
 #define CANOPY_UNROLL _Pragma("unroll")
 #else
@@ -46,6 +50,21 @@ CANOPY_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecMem*>
 CANOPY_INLINE void store(float* p, Vec x) { *reinterpret_cast<VecMem*>(p) = x; }
 CANOPY_INLINE Vec splat(float x) { return x - Vec{}; }
 CANOPY_INLINE Vec select(IVec mask, Vec a, Vec b) { return mask ? a : b; }
+
+// a b + c with one rounding, where that is the definition of a result and not only faster (E9).
+CANOPY_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else  // no such instruction to rely on: the C library's, which is exact in software too
+  Vec out;
+  for (int i = 0; i < W; ++i) out[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return out;
+#endif
+}
 
 CANOPY_INLINE float sum(Vec x) {
   float total = 0;

@@ -12,7 +12,8 @@
 namespace canopy::cuda {
 
 // Slot of sequence b: -1 for a padding row. `index` is slot_index, dst_slot or track_slot (NULL: b itself).
-__device__ __forceinline__ std::int64_t device_slot(const Problem& p, const void* index, int b) {
+template <class Rows>  // Problem or ConvProblem
+__device__ __forceinline__ std::int64_t device_slot(const Rows& p, const void* index, int b) {
   if (!index) return b;
   const std::int64_t slot = p.slot_index_dtype == CANOPY_I64 ? static_cast<const std::int64_t*>(index)[b]
                                                              : static_cast<const std::int32_t*>(index)[b];

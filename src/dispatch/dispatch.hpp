@@ -2,11 +2,14 @@
 #pragma once
 
 #include "canopy/backend.hpp"
+#include "canopy/conv.hpp"
 
 namespace canopy::dispatch {
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params);
 Result<Choice<CommitParams>> pick(const CommitParams& params);
+Result<Choice<ConvVerifyParams>> pick(const ConvVerifyParams& params);  // src/conv.cpp
+Result<Choice<ConvCommitParams>> pick(const ConvCommitParams& params);
 
 // "" if `implementation` can run these params here, else why not: this machine's reason or its own.
 template <class Params>

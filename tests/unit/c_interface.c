@@ -88,7 +88,7 @@ static void test_tree(void) {
 static void test_registry(void) {
   canopy_implementation_info info;
   int32_t kind, i;
-  for (kind = 0; kind < 2; ++kind) {
+  for (kind = 0; kind < 4; ++kind) {
     EXPECT(canopy_implementation_count(kind) >= 2, "kind %d: %d", kind, canopy_implementation_count(kind));
     for (i = 0; i < canopy_implementation_count(kind); ++i) {
       EXPECT(canopy_implementation_at(kind, i, &info) == CANOPY_OK, "kind %d index %d", kind, i);
@@ -96,6 +96,43 @@ static void test_registry(void) {
     }
     EXPECT(canopy_implementation_at(kind, i, &info) == CANOPY_INVALID, "past the end");
   }
+}
+
+static void test_convolution(void) {
+  enum { C = 5, W = 3 };
+  static float x[B * T * C], weight[C * W], bias[C], window[B * C * (W - 1)], before[B * C * (W - 1)], y[B * T * C];
+  canopy_error error;
+  size_t bytes = 1;
+  canopy_conv_verify_params verify;
+  canopy_conv_commit_params commit;
+  canopy_conv_verify_params_init(&verify);
+  canopy_conv_commit_params_init(&commit);
+  fill(x, B * T * C, 1, 1), fill(weight, C * W, 1, 2), fill(bias, C, 1, 3), fill(window, B * C * (W - 1), 1, 4);
+  memcpy(before, window, sizeof window);
+  canopy_conv_problem* p = &verify.problem;
+  p->batch = B, p->nodes = T, p->channels = C, p->width = W, p->slots = B;
+  p->trees.parents = parents, p->trees.row_stride = T;
+  p->x = contiguous(x, T, C, 1), p->state = contiguous(window, C, W - 1, 1);
+  verify.weight = contiguous(weight, W, 1, 1), verify.bias = contiguous(bias, 1, 1, 1), verify.silu = 1;
+  verify.o = contiguous(y, T, C, 1);
+  EXPECT(canopy_conv_verify_workspace(&verify, NULL, &bytes, &error) == CANOPY_OK && bytes == 0, "%s", error.message);
+  EXPECT(canopy_conv_verify(&verify, NULL, NULL, 0, NULL, &error) == CANOPY_OK, "%s", error.message);
+  for (int c = 0; c < C; ++c) { /* node 3 of the first tree: its own input, that of node 1, that of the root */
+    const float sum = bias[c] + weight[c * W] * x[c] + weight[c * W + 1] * x[C + c] + weight[c * W + 2] * x[3 * C + c];
+    EXPECT(fabs(y[3 * C + c] - sum / (1 + exp(-sum))) < 1e-5, "channel %d: %g, expected SiLU of %g", c, y[3 * C + c], sum);
+  }
+  commit.problem = verify.problem, commit.leaf = leaf; /* node 3; the second sequence is skipped */
+  EXPECT(canopy_conv_commit_workspace(&commit, NULL, &bytes, &error) == CANOPY_OK && bytes == 0, "%s", error.message);
+  EXPECT(canopy_conv_commit(&commit, NULL, NULL, 0, NULL, &error) == CANOPY_OK, "%s", error.message);
+  for (int c = 0; c < C; ++c)
+    EXPECT(window[2 * c] == x[C + c] && window[2 * c + 1] == x[3 * C + c], "channel %d: window %g %g", c, window[2 * c],
+           window[2 * c + 1]);
+  EXPECT(memcmp(window + C * (W - 1), before + C * (W - 1), C * (W - 1) * sizeof(float)) == 0, "a skipped row was written");
+  commit.leaf = NULL;
+  EXPECT(canopy_conv_commit(&commit, NULL, NULL, 0, NULL, &error) == CANOPY_INVALID, "no leaf was taken");
+  EXPECT(strstr(error.message, "leaf is NULL"), "%s", error.message);
+  EXPECT(canopy_conv_verify(NULL, NULL, NULL, 0, NULL, &error) == CANOPY_INVALID, "no params were taken");
+  EXPECT(canopy_conv_verify_workspace(&verify, NULL, NULL, &error) == CANOPY_INVALID, "no bytes were taken");
 }
 
 static void test_verify_and_commit(void) {
@@ -179,6 +216,7 @@ int main(void) {
   for (int i = 0; i < B * T * HV; ++i) beta[i] += 0.5f, g[i] -= 0.2f;
   test_tree();
   test_registry();
+  test_convolution();
   test_verify_and_commit();
   test_errors();
   if (failures) fprintf(stderr, "%d failures\n", failures);

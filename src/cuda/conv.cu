@@ -1,0 +1,169 @@
+// The tree convolution on CUDA: registry entries and launches.
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/conv.cuh"
+#include "cuda/conv_launch.hpp"
+#include "message.hpp"
+#include "registry.hpp"
+
+namespace canopy {
+namespace cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&value, which, device);
+  return value;
+}
+int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
+
+Error launched(cudaError_t status, const char* kernel) {
+  if (status == cudaSuccess) return {};
+  return {CANOPY_INTERNAL, text(kernel, ": ", cudaGetErrorString(status))};
+}
+
+// Whether every row of [B,T,C] starts at a multiple of `bytes`.
+bool aligned_rows(const Tensor& tensor, int bytes) {
+  const std::int64_t element = tensor.dtype == CANOPY_F32 ? 4 : 2;
+  return reinterpret_cast<std::uintptr_t>(tensor.data) % bytes == 0 &&
+         (tensor.stride[1] | tensor.stride[2]) * element % bytes == 0;
+}
+
+template <class Input, int W, bool kMixed>
+Error launch(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+  using Shared = ConvShared<Input, W>;
+  const ConvProblem& p = params.problem;
+  const std::size_t shared = sizeof(Shared) + kConvBytes * p.nodes;
+  static_assert(sizeof(Shared) + kConvBytes * kNodes <= 48 * 1024, "more than a block has without asking");
+  const int slabs = (p.channels + Shared::kChannels - 1) / Shared::kChannels;
+  // As many sequences side by side as the device holds, and no more: each CTA reads its weights but once.
+  const std::int64_t each =
+      std::min<std::int64_t>(1024 / threads, attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) /
+                                                 static_cast<std::int64_t>(shared + 1024));
+  const std::int64_t fit = std::clamp<std::int64_t>(multiprocessors() * each / slabs, 1, p.batch);
+  const std::int64_t in_turn = (p.batch + fit - 1) / fit, side_by_side = (p.batch + in_turn - 1) / in_turn;
+  const int wide = (aligned_rows(p.x, 16) ? kConvWideX : 0) | (aligned_rows(params.o, 16) ? kConvWideO : 0);
+  return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, static_cast<unsigned>(side_by_side)),
+                                     threads, shared, stream, params, plan, wide),
+                  "convolution kernel");
+}
+
+// Any type fits into fp32.
+template <class Input, int W>
+Error launch_mixed(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+  if constexpr (!std::is_same_v<Input, float>) {
+    if (params.problem.state.dtype != params.problem.x.dtype)
+      return launch<Input, W, true>(params, plan, threads, stream);
+  }
+  return launch<Input, W, false>(params, plan, threads, stream);
+}
+
+template <class Input>
+Error launch_width(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+  switch (params.problem.width) {
+    case 2:
+      return launch_mixed<Input, 2>(params, plan, threads, stream);
+    case 3:
+      return launch_mixed<Input, 3>(params, plan, threads, stream);
+    default:
+      return launch_mixed<Input, 4>(params, plan, threads, stream);
+  }
+}
+
+template <int W>
+Error launch_commit_width(const ConvCommitParams& params, const DevicePlan* plan, cudaStream_t stream) {
+  const ConvProblem& p = params.problem;
+  const int slabs = (p.channels + kConvCommitChannels - 1) / kConvCommitChannels;
+  // As many CTAs as the device holds, each with a few layers of its own.
+  const std::int64_t held = std::int64_t{multiprocessors()} * 1024 / kConvCommitChannels;
+  const std::int64_t fit = held / (std::int64_t{slabs} * p.batch);
+  const int depth = static_cast<int>(std::clamp<std::int64_t>(fit, 1, params.layers));
+  const auto kernel = params.track_leaf ? conv_commit_kernel<W, 2> : conv_commit_kernel<W, 1>;
+  return launched(launch_dependently(kernel, dim3(slabs, p.batch, depth), kConvCommitChannels, 0, stream, params, plan),
+                  "convolution commit kernel");
+}
+
+// The caller's plan, or one made in the workspace.
+std::size_t own_plan_bytes(const ConvProblem& p) { return p.trees.plan ? 0 : cuda_plans_bytes(rows_of(p)); }
+
+const DevicePlan* plan_of(const ConvProblem& p, void* workspace, cudaStream_t stream) {
+  if (p.trees.plan) return static_cast<const DevicePlan*>(p.trees.plan);
+  DevicePlan* const plans = static_cast<DevicePlan*>(workspace);
+  launch_plan(rows_of(p), plans, stream);
+  return plans;
+}
+
+std::string missing() { return cuda_verify_implementations().front().missing(); }
+
+template <class Params>
+std::string refuses(const Params& params) {
+  if (params.problem.device != CANOPY_CUDA)
+    return "problem.device = 0 (cpu): expected 1, with pointers to device memory";
+  if (params.problem.batch > 65535)
+    return text("batch = ", params.problem.batch, ": expected at most 65535; split the call");
+  return {};
+}
+template <class Params>
+std::size_t workspace(const Params& params) {
+  return own_plan_bytes(params.problem);
+}
+
+Error run_verify(const ConvVerifyParams& params, void* memory, void* stream) {
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  const DevicePlan* const plan = plan_of(params.problem, memory, on);
+  return launch_conv(params, plan, conv_threads(params.problem), on);
+}
+Error run_commit(const ConvCommitParams& params, void* memory, void* stream) {
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  const DevicePlan* const plan = plan_of(params.problem, memory, on);
+  switch (params.problem.width) {
+    case 2:
+      return launch_commit_width<2>(params, plan, on);
+    case 3:
+      return launch_commit_width<3>(params, plan, on);
+    default:
+      return launch_commit_width<4>(params, plan, on);
+  }
+}
+
+// SiLU by the fast exponential and division; before it the bits are those of the reference.
+constexpr ConvVerifyImplementation kVerify[] = {
+    {"cuda_conv", "all nodes in one launch, each input read once", CANOPY_CUDA, 1e-6, 1e-6, missing,
+     refuses<ConvVerifyParams>, workspace<ConvVerifyParams>, run_verify},
+};
+constexpr ConvCommitImplementation kCommit[] = {
+    {"cuda_conv_commit", "the last inputs of the accepted paths into the pools of all layers in one launch",
+     CANOPY_CUDA, 0, 0, missing, refuses<ConvCommitParams>, workspace<ConvCommitParams>, run_commit},
+};
+
+}  // namespace
+
+int conv_threads(const ConvProblem& p) {
+  // Few CTAs: a node a thread. Many: four nodes a thread and small CTAs, so that some compute while others wait for
+  // memory. Measured on an H200 at T = 8, 64 and 256.
+  const std::int64_t bytes = std::int64_t{p.channels} * (p.x.dtype == CANOPY_F32 ? 4 : 2);
+  const std::int64_t ctas = (bytes + kConvBytes - 1) / kConvBytes * p.batch;
+  const bool few = ctas <= 2 * multiprocessors();
+  const int threads = (p.nodes * kConvLanes / (few ? 1 : 4) + 31) / 32 * 32;
+  return std::clamp(threads, kLeastConvThreads, few ? kMostConvThreads : kMostConvThreads / 2);
+}
+
+Error launch_conv(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+  switch (params.problem.x.dtype) {
+    case CANOPY_F32:
+      return launch_width<float>(params, plan, threads, stream);
+    case CANOPY_BF16:
+      return launch_width<__nv_bfloat16>(params, plan, threads, stream);
+    default:
+      return launch_width<__half>(params, plan, threads, stream);
+  }
+}
+
+}  // namespace cuda
+
+std::span<const ConvVerifyImplementation> cuda_conv_verify_implementations() { return cuda::kVerify; }
+std::span<const ConvCommitImplementation> cuda_conv_commit_implementations() { return cuda::kCommit; }
+
+}  // namespace canopy

@@ -1,0 +1,397 @@
+// The tree convolution (E9) and its commit.
+//
+// Purpose     y[b,t,c] = bias[c] + sum over taps j of weight[c,j] * input j of node t's window, on request through
+// SiLU,
+//             for all nodes of all trees in one launch. The window is the node's root path; past the root it goes on in
+//             the committed window of the slot.
+// Precision   fp32, one fused multiply-add a tap, the oldest first: the bits of the serial definition. SiLU in fp32.
+// Tensors     x [B,T,C], o [B,T,C], weight [C,W], bias [C], state [slots,C,W-1]: any strides, channels of x and o
+//             contiguous; 16 bytes at a time where their rows are aligned to that, else element by element.
+// A CTA       has kConvBytes' worth of channels and their weights, and every gridDim.y-th sequence, one after the
+// other:
+//             1. rows of x by cp.async into shared memory, as they are: each byte of x is read once, though up to W
+//             nodes
+//                use it. Behind them the committed window, as W-1 rows more; if it is of another type, apart in fp32
+//             2. threads take nodes in depth-first order, 8 lanes a node: parents are looked up in shared memory
+// Shared      (T + 3) * 128 B + 4 KB: at most 37 KB.
+// Bad rows    a malformed tree's outputs are NaN; padding rows and other flagged rows are left as they are.
+#pragma once
+
+#include <type_traits>
+
+#include "conv_rows.hpp"
+#include "cuda/dependent.cuh"
+#include "cuda/plan.cuh"
+#include "cuda/row.cuh"
+
+namespace canopy::cuda {
+
+inline constexpr int kConvLanes = 8, kConvBytes = 16 * kConvLanes;  // of a node in a CTA
+inline constexpr int kMostConvThreads = 512;
+// CTAs of so many threads for which there shall be registers. Measured on sm_90; elsewhere it would spill.
+#if __CUDA_ARCH__ == 900
+inline constexpr int kConvCtas = 2;
+#else
+inline constexpr int kConvCtas = 1;
+#endif
+
+// Which tensors have rows that 16 bytes of x fit (`o`: as many elements).
+enum : int { kConvWideX = 1, kConvWideO = 2 };
+
+template <class Input>
+inline constexpr int kConvEach = 16 / static_cast<int>(sizeof(Input));  // channels a thread
+
+template <class Input, int W>
+struct alignas(16) ConvShared {
+  static constexpr int kChannels = kConvLanes * kConvEach<Input>, kRow = kChannels + 8;  // odd multiples of 8: banks
+  std::uint8_t order[kNodes], parent[kNodes];                                            // of DevicePlan
+  float weight[W][kRow], start[kRow];
+  float window[W - 1][kRow];           // where its type is not Input
+  uint4 x[kConvTaps - 1][kConvLanes];  // [T + W - 1][lane], dynamic: by node, then the window
+};
+
+__device__ __forceinline__ void copy_16(void* shared, const void* global) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+      "l"(global)
+      : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
+
+// An element's bits, so that the load does not wait for the conversion.
+__device__ __forceinline__ std::uint32_t load_bits(const Tensor& from, std::int64_t at) {
+  return from.dtype == CANOPY_F32 ? static_cast<const std::uint32_t*>(from.data)[at]
+                                  : static_cast<const std::uint16_t*>(from.data)[at];
+}
+__device__ __forceinline__ float from_bits(int dtype, std::uint32_t bits) {
+  if (dtype == CANOPY_F32) return __uint_as_float(bits);
+  if (dtype == CANOPY_BF16) return __uint_as_float(bits << 16);
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+__device__ __forceinline__ std::uint32_t to_bits(int dtype, float value) {
+  if (dtype == CANOPY_F32) return __float_as_uint(value);
+  if (dtype == CANOPY_BF16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  return __half_as_ushort(__float2half_rn(value));
+}
+__device__ __forceinline__ void store_bits(const Tensor& to, std::int64_t at, std::uint32_t bits) {
+  if (to.dtype == CANOPY_F32)
+    static_cast<std::uint32_t*>(to.data)[at] = bits;
+  else
+    static_cast<std::uint16_t*>(to.data)[at] = static_cast<std::uint16_t>(bits);
+}
+
+// 16 bytes of Input as fp32, and back.
+template <class Input, int N = kConvEach<Input>>
+__device__ __forceinline__ void widen_16(uint4 bits, float (&out)[N]) {
+  const std::uint32_t words[] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<Input, float>) {
+      out[i] = __uint_as_float(words[i]);
+    } else if constexpr (std::is_same_v<Input, __nv_bfloat16>) {
+      out[2 * i] = __uint_as_float(words[i] << 16), out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    } else {
+      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+      out[2 * i] = pair.x, out[2 * i + 1] = pair.y;
+    }
+  }
+}
+template <class Input, int N = kConvEach<Input>>
+__device__ __forceinline__ uint4 narrow_16(const float (&in)[N]) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<Input, float>) {
+      words[i] = __float_as_uint(in[i]);
+    } else if constexpr (std::is_same_v<Input, __nv_bfloat16>) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(in[2 * i], in[2 * i + 1]);
+      words[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
+    } else {
+      const __half2 pair = __floats2half2_rn(in[2 * i], in[2 * i + 1]);
+      words[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// y / (1 + exp(-y)) by the approximations of the special function unit: five instructions, within 3e-7 of |y|. exp
+// overflows to infinity and its reciprocal is 0, as it should be.
+__device__ __forceinline__ float silu(float y) {
+  float power, reciprocal;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y * -1.44269504088896341f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0f + power));
+  return y * reciprocal;
+}
+
+template <int N>
+__device__ __forceinline__ void read_floats(const float* from, float (&out)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(from + i);
+    out[i] = four.x, out[i + 1] = four.y, out[i + 2] = four.z, out[i + 3] = four.w;
+  }
+}
+
+// Weights and bias of the CTA's channels, and the committed window of a slot: every load before the first store. For 64
+// threads or more.
+inline constexpr int kLeastConvThreads = 64;
+
+template <class Input, int W>
+__device__ __forceinline__ void load_weights(const ConvVerifyParams& params, int first, ConvShared<Input, W>& sm) {
+  constexpr int kChannels = ConvShared<Input, W>::kChannels, kEach = (W * kChannels + 63) / kLeastConvThreads;
+  const Tensor &weights = params.weight, &biases = params.bias;
+  const int channels = min(kChannels, params.problem.channels - first);
+  std::uint32_t weight[kEach] = {}, bias = 0;
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = threadIdx.x + k * blockDim.x, c = i / W, tap = i % W;
+    if (c < channels) weight[k] = load_bits(weights, (first + c) * weights.stride[1] + tap * weights.stride[2]);
+  }
+  const bool biased = biases.data && threadIdx.x < channels;
+  if (biased) bias = load_bits(biases, (first + threadIdx.x) * biases.stride[1]);
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i / W < kChannels) sm.weight[i % W][i / W] = from_bits(weights.dtype, weight[k]);
+  }
+  if (threadIdx.x < kChannels) sm.start[threadIdx.x] = biased ? from_bits(biases.dtype, bias) : 0.0f;
+}
+
+template <class Input, int W, bool kMixed>
+__device__ __forceinline__ void load_window(const ConvProblem& p, std::int64_t slot, int first,
+                                            ConvShared<Input, W>& sm) {
+  constexpr int kChannels = ConvShared<Input, W>::kChannels, kEach = ((W - 1) * kChannels + 63) / kLeastConvThreads;
+  const Tensor& pool = p.state;
+  const int channels = min(kChannels, p.channels - first);
+  const std::int64_t origin = slot * pool.stride[1] + first * pool.stride[2];
+  std::uint32_t bits[kEach] = {};
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = threadIdx.x + k * blockDim.x, c = i / (W - 1), tap = i % (W - 1);
+    if (c < channels) {
+      const std::int64_t at = origin + c * pool.stride[2] + tap * pool.stride[3];
+      bits[k] = kMixed || sizeof(Input) == 4 ? load_bits(pool, at) : static_cast<const std::uint16_t*>(pool.data)[at];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = threadIdx.x + k * blockDim.x, c = i / (W - 1), tap = i % (W - 1);
+    if (c >= kChannels) continue;
+    if constexpr (kMixed)
+      sm.window[tap][c] = from_bits(pool.dtype, bits[k]);
+    else if constexpr (sizeof(Input) == 4)
+      reinterpret_cast<float*>(sm.x[p.nodes + tap])[c] = from_bits(pool.dtype, bits[k]);  // exact
+    else
+      reinterpret_cast<std::uint16_t*>(sm.x[p.nodes + tap])[c] = static_cast<std::uint16_t>(bits[k]);
+  }
+}
+
+// This thread's channels of one node: `y` in the type of o.
+template <class Input, int N = kConvEach<Input>>
+__device__ __forceinline__ void store_outputs(const ConvVerifyParams& params, std::int64_t row, int channel, bool wide,
+                                              const float (&y)[N]) {
+  const Tensor& o = params.o;
+  if (wide) {
+    if (o.dtype == CANOPY_F32) {
+#pragma unroll
+      for (int i = 0; i < N; i += 4)
+        *reinterpret_cast<float4*>(static_cast<float*>(o.data) + row + channel + i) = {y[i], y[i + 1], y[i + 2],
+                                                                                       y[i + 3]};
+    } else {
+      *reinterpret_cast<uint4*>(static_cast<Input*>(o.data) + row + channel) = narrow_16<Input>(y);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (channel + i < params.problem.channels) store_bits(o, row + channel + i, to_bits(o.dtype, y[i]));
+}
+
+// kMixed: the window is of another type than x, and does not fit among its rows.
+template <class Input, int W, bool kMixed>
+__global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
+    conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int wide_tensors) {
+  using Shared = ConvShared<Input, W>;
+  constexpr int N = kConvEach<Input>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  Shared& sm = *reinterpret_cast<Shared*>(shared);
+  fetch_parameters(params);
+  begin_after_previous_kernel();
+  const ConvProblem& p = params.problem;
+  const int first = blockIdx.x * Shared::kChannels;
+  const int lane = threadIdx.x % kConvLanes, row = threadIdx.x / kConvLanes, rows = blockDim.x / kConvLanes;
+  const int channel = first + lane * N;
+  const bool all_channels = channel + N <= p.channels;
+  const bool wide_x = (wide_tensors & kConvWideX) && all_channels, wide_o = (wide_tensors & kConvWideO) && all_channels;
+  load_weights(params, first, sm);
+
+#pragma unroll 1
+  for (int b = blockIdx.y; b < p.batch; b += gridDim.y) {
+    const DevicePlan& plan = plans[b];
+    const std::int64_t slot = device_slot(p, p.slot_index, b);
+    const int count = plan.count;
+    const int status = slot < 0 ? 0 : plan.status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
+    if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
+    if (slot < 0) continue;
+    const std::int64_t out = b * params.o.stride[1];
+    if (status == CANOPY_ROW_BAD_TREE) {
+      float nan[N];
+#pragma unroll
+      for (float& x : nan) x = __int_as_float(0x7fc00000);
+      for (int node = row; node < count; node += rows)
+        store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, nan);
+    }
+    if (status) continue;
+
+    const Input* const x = static_cast<const Input*>(p.x.data) + b * p.x.stride[1] + channel;
+    if (wide_x) {
+      for (int node = row; node < count; node += rows) copy_16(&sm.x[node][lane], x + node * p.x.stride[2]);
+    } else {
+#pragma unroll 1
+      for (int node = row; node < count; node += rows) {
+        Input each[N];
+#pragma unroll
+        for (int i = 0; i < N; ++i) each[i] = channel + i < p.channels ? x[node * p.x.stride[2] + i] : Input{};
+        sm.x[node][lane] = *reinterpret_cast<const uint4*>(each);
+      }
+    }
+    if (threadIdx.x < kNodes / 16) {
+      copy_16(&sm.order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
+      copy_16(&sm.parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
+    }
+    load_window<Input, W, kMixed>(p, slot, first, sm);
+    wait_for_copies();
+    __syncthreads();
+
+    float weight[W][N];
+#pragma unroll
+    for (int j = 0; j < W; ++j) read_floats(&sm.weight[j][lane * N], weight[j]);
+#pragma unroll 1
+    for (int rank = row; rank < count; rank += rows) {
+      // Rows of sm.x of the taps: nodes of the path, and past the root the window's, which follow the last node.
+      int from[W];
+      const int node = from[W - 1] = sm.order[rank];
+      int at = rank, outside = 0;
+#pragma unroll
+      for (int back = 1; back < W; ++back) {
+        const int up = outside ? kNone : sm.parent[at];
+        const bool past = up == kNone;
+        at = past ? at : up;
+        from[W - 1 - back] = past ? p.nodes + W - 2 - outside : static_cast<int>(sm.order[at]);
+        outside += past;
+      }
+      float y[N];
+      read_floats(&sm.start[lane * N], y);
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        float input[N];
+        if (kMixed && from[j] >= p.nodes)
+          read_floats(&sm.window[from[j] - p.nodes][lane * N], input);
+        else
+          widen_16<Input>(sm.x[from[j]][lane], input);
+#pragma unroll
+        for (int i = 0; i < N; ++i) y[i] = fmaf(weight[j][i], input[i], y[i]);
+      }
+      if (params.silu) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) y[i] = silu(y[i]);
+      }
+      store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, y);
+    }
+    __syncthreads();  // before the next sequence's rows
+  }
+}
+
+// ---- commit ------------------------------------------------------------------------------------------------------
+inline constexpr int kConvCommitChannels = 128;  // a CTA, as many threads
+inline constexpr int kConvCommitLayers = 4;      // whose inputs are on their way together
+
+// The windows after the accepted nodes, every layer in one launch: a CTA has some channels of a sequence, and every
+// gridDim.z-th layer. All of a channel is read before any of it is written, since a destination may be the source.
+// kTargets: 2 where there are track slots.
+template <int W, int kTargets>
+__global__ void __launch_bounds__(kConvCommitChannels)
+    conv_commit_kernel(const __grid_constant__ ConvCommitParams params, const DevicePlan* plans) {
+  constexpr int kWindow = W - 1;
+  __shared__ __align__(16) std::uint8_t order[kNodes], parent[kNodes], rank[kNodes];
+  fetch_parameters(params);
+  begin_after_previous_kernel();
+  const ConvProblem& p = params.problem;
+  const int b = blockIdx.y, first = blockIdx.x * kConvCommitChannels;
+  const DevicePlan& plan = plans[b];
+  if (threadIdx.x < kNodes / 16) {
+    copy_16(&order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
+    copy_16(&parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
+    copy_16(&rank[16 * threadIdx.x], &plan.rank[16 * threadIdx.x]);
+  }
+  const std::int64_t source = device_slot(p, p.slot_index, b);
+  const auto live = [&](const std::int32_t* leaf) { return leaf && leaf[b] >= 0 && leaf[b] < plan.count; };
+  int status = source < 0 ? 0 : plan.status | (source >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  const bool accepted = source >= 0 && status == 0 && live(params.leaf);
+  const bool tracked = kTargets == 2 && accepted && live(params.track_leaf);
+  const std::int64_t slot[2] = {params.dst_slot ? device_slot(p, params.dst_slot, b) : source,
+                                tracked ? device_slot(p, params.track_slot, b) : -1};
+  if (accepted && (slot[0] >= p.slots || slot[1] >= p.slots || (slot[1] >= 0 && slot[1] == slot[0])))
+    status |= CANOPY_ROW_BAD_SLOT;
+  if (params.row_status && blockIdx.x == 0 && blockIdx.z == 0 && threadIdx.x == 0) params.row_status[b] = status;
+  wait_for_copies();
+  __syncthreads();
+  if (!accepted || status) return;
+
+  // This thread's entries of the windows in the order in which they lie in memory: taps of a channel side by side, or
+  // channels of a tap. Offsets in elements, without the layer's.
+  struct Entry {
+    std::int64_t from, to;
+    bool on, node;  // of x, not of the old window
+  } entries[kTargets][kWindow];
+  const bool by_tap = p.state.stride[2] == 1 && p.state.stride[3] != 1;
+#pragma unroll
+  for (int which = 0; which < kTargets; ++which) {
+    const int leaf = slot[which] < 0 ? 0 : which == 0 ? params.leaf[b] : params.track_leaf[b];
+#pragma unroll
+    for (int k = 0; k < kWindow; ++k) {
+      const int i = threadIdx.x + k * kConvCommitChannels;
+      const int tap = by_tap ? i / kConvCommitChannels : i % kWindow;
+      const int channel = first + (by_tap ? i % kConvCommitChannels : i / kWindow);
+      int at = rank[leaf], back = kWindow - 1 - tap;  // steps up from the leaf
+      while (back > 0 && parent[at] != kNone) at = parent[at], --back;
+      Entry& e = entries[which][k];
+      e.on = slot[which] >= 0 && channel < p.channels;
+      e.node = back == 0;
+      e.from = e.node ? b * p.x.stride[1] + order[at] * p.x.stride[2] + channel
+                      : source * p.state.stride[1] + channel * p.state.stride[2] + (kWindow - back) * p.state.stride[3];
+      e.to = slot[which] * p.state.stride[1] + channel * p.state.stride[2] + tap * p.state.stride[3];
+    }
+  }
+  const bool same_type = p.x.dtype == p.state.dtype;
+#pragma unroll 1
+  for (int layer0 = blockIdx.z; layer0 < params.layers; layer0 += gridDim.z * kConvCommitLayers) {
+    std::uint32_t bits[kConvCommitLayers][kTargets][kWindow];
+    const auto walk = [&](auto visit) {
+#pragma unroll
+      for (int l = 0; l < kConvCommitLayers; ++l) {
+        const std::int64_t layer = layer0 + l * gridDim.z;
+        if (layer >= params.layers) continue;
+#pragma unroll
+        for (int which = 0; which < kTargets; ++which) {
+#pragma unroll
+          for (int k = 0; k < kWindow; ++k)
+            if (entries[which][k].on) visit(layer, entries[which][k], bits[l][which][k]);
+        }
+      }
+    };
+    walk([&](std::int64_t layer, const Entry& e, std::uint32_t& value) {
+      const Tensor& from = e.node ? p.x : p.state;
+      value = load_bits(from, layer * from.stride[0] + e.from);
+      if (!same_type && e.node) value = to_bits(p.state.dtype, from_bits(p.x.dtype, value));
+    });
+    __syncthreads();
+    walk([&](std::int64_t layer, const Entry& e, std::uint32_t& value) {
+      store_bits(p.state, layer * p.state.stride[0] + e.to, value);
+    });
+  }
+}
+
+}  // namespace canopy::cuda
