@@ -1,9 +1,10 @@
-// gpu_test [parity isolation commit graphs rounds] [--light]: exit status 0 all passed, 1 a check failed, 2 no device.
+// gpu_test [parity isolation commit graphs rounds conv] [--light]: exit status 0 all passed, 1 a check failed, 2 no
+// device.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 
-#include "gpu/harness.hpp"
+#include "gpu/conv.hpp"
 
 int main(int argc, char** argv) {
   using namespace canopy::gpu;
@@ -14,7 +15,8 @@ int main(int argc, char** argv) {
                 {"isolation", test_isolation},
                 {"commit", test_commit},
                 {"graphs", test_graphs},
-                {"rounds", test_rounds}};
+                {"rounds", test_rounds},
+                {"conv", test_conv}};
   bool light = false, named = false;
   for (int i = 1; i < argc; ++i) {
     bool known = !std::strcmp(argv[i], "--light");
@@ -24,7 +26,7 @@ int main(int argc, char** argv) {
       known = named = true;
     }
     if (known) continue;
-    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds or --light, got '%s'\n",
+    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds, conv or --light, got '%s'\n",
                  argv[i]);
     return 2;
   }
