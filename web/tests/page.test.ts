@@ -348,7 +348,7 @@ describe("result files of several machines", () => {
         ...results.machines[0], id: name, name,
         cells: cells.map((c: { contender: string; family: string; medianUs: number }) => ({ ...c, contender: names[c.contender], family: c.family.replace("-4", ""), medianUs: c.medianUs * factor })),
       });
-      results.machines.push(gpu("NVIDIA A", 0.003), gpu("NVIDIA B", 0.002));
+      results.machines = [results.machines[0], gpu("NVIDIA A", 0.003), gpu("NVIDIA B", 0.002)];
       await route.fulfill({ json: results });
     });
     await page.goto(address);
