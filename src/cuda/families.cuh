@@ -31,8 +31,8 @@ struct Wide {
 template <class Family, int kArchitecture>
 FusedInstance instance_on() {
   using Shape = typename Family::template On<kArchitecture>::Shape;
-  static_assert(kArchitecture < 120 || sizeof(FusedShared<Shape>) <= 101376,
-                "more shared memory than a block may have on sm_120");
+  static_assert(kArchitecture == 90 || sizeof(FusedShared<Shape>) <= 101376,
+                "more shared memory than a block may have on sm_86, sm_89 and sm_120");
   return {reinterpret_cast<const void*>(fused_kernel<Family>), Shape::kThreads, Shape::kColumns,
           sizeof(FusedShared<Shape>)};
 }

@@ -132,7 +132,8 @@ std::size_t fused_workspace(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (in_fp32(params) || p.nodes <= kPathRows) return 0;
   const std::size_t parts = precision_of(params) == CANOPY_PRECISION_PRECISE ? 2 : 1;
-  return sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
+  // Twice: where a U and an O warp share 16 columns each has path rows of its own.
+  return 2 * sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
 }
 
 Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {

@@ -7,7 +7,7 @@
 // Grid       x: tile of kColumns value columns; y: value head; z: sequence. Nothing but (B, T) shapes it.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U (precise), l when asked; row_status. The workspace holds path rows deeper
-//            than kPathRows: [B,HV,V/16,kNodes,kParts,16] 16-bit.
+//            than kPathRows: [2,B,HV,V/16,kNodes,kParts,16] 16-bit.
 // Keeps      a row's bits do not depend on the batch or the tile width; what is not finite stays in its subtree.
 //
 // Flow
@@ -18,8 +18,7 @@
 //   3. Solver warps (16 kTiles value columns each) follow through mbarriers: S0^T k and S0^T q from S0 in registers, R,
 //      U from W R and -W G u_path, O from C; push U on the path stack. Deep root paths that all later nodes share are
 //      folded into S0 32 nodes at a time.
-// Shared memory: the ring (15.3 KB a slot at K = 128), 1.5 KB of path stack and 1 or 2 KB of V a column group, 8.5 KB
-// of tables.
+// Shared memory: docs/kernels.md.
 #pragma once
 
 #include "cuda/dependent.cuh"

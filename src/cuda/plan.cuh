@@ -12,8 +12,8 @@
 namespace canopy::cuda {
 
 inline constexpr int kNodes = CANOPY_MAX_NODES, kRows = CANOPY_BLOCK_ROWS, kBlocks = kNodes / kRows;
-// Steps of one tree: a block counts once for every 16 path rows it needs, at least once. A chain of 256 has the most:
-// 1 + (1 + 2 + ... + 15) = 121.
+// Steps of one tree: a block counts once for every 16 path rows it needs, at least once. A chain of 255 with a last
+// leaf under the root, which keeps it from being folded, has the most: 1 + (1 + 2 + ... + 15) = 121.
 inline constexpr int kMaxSteps = 128;
 // No rank: the parent of the root, and the push row of a node that no later block can have as an ancestor. The largest
 // rank never is a parent, and a node of depth 255 never has a child.
@@ -22,7 +22,7 @@ inline constexpr int kNone = 255;
 // One step of the streaming kernel. Usually 16 rows of a block against 16 rows of its root path: node and rank of block
 // row r at r, of path row r (depth base + 16 tile + r) at 16 + r; entries at and past `rows` (`path_rows`) are not
 // defined. A step that folds holds 32 path rows, depths base - 32 .. base - 1, that all later ranks descend from: they
-// go into the state, and from there on paths start at depth `base` (docs/math.md, folding).
+// go into the state, and from there on paths start at depth `base` (docs/kernels.md, folding).
 struct alignas(16) Step {
   std::uint8_t node[2 * kRows], rank[2 * kRows];
   std::uint8_t block, tile, rows, path_rows;

@@ -16,7 +16,7 @@ struct FusedTuning {
   int wide_ctas;                    // that are to fit an SM by registers
 };
 inline constexpr FusedTuning kFusedTuning[] = {
-    {80, 128, false, 4, 3, 2, 2, 1},
+    {80, 128, false, 3, 2, 2, 2, 1},
     {90, 128, true, 8, 8, 2, 2, 2},
     {120, 128, true, 3, 2, 2, 2, 1},  // 99 KB of shared memory
 };

@@ -1,5 +1,5 @@
 // Folding: the first 32 nodes of the root path, which all later nodes descend from, go into the state (E8), so that a
-// deep chain costs no more path rows than a shallow tree (docs/math.md).
+// deep chain costs no more path rows than a shallow tree (docs/kernels.md).
 #pragma once
 
 #include "cuda/tile/path_stack.cuh"

@@ -119,14 +119,19 @@ __device__ __forceinline__ void read_f32_rows(std::uint8_t* tile, float* factor,
   }
 }
 
-// bf16 rows read again, for a step with a row whose elements fp16 cannot hold as they are.
+// The rows of `which`, a bit a row, read again from bf16, because fp16 cannot hold their elements as they are.
+// factor[r]: as above, 1 for the other rows.
 template <int K>
-__device__ __noinline__ void read_bf16_rows_in_range(std::uint8_t* tile, float* factor, const char* from,
-                                                     std::uint32_t step, int nodes, int from_lane, int lane) {
+__device__ __forceinline__ void read_bf16_rows_in_range(std::uint8_t* tile, float* factor, std::uint32_t which,
+                                                        const char* from, std::uint32_t step, int nodes, int from_lane,
+                                                        int lane) {
+  if (lane < 16) factor[lane] = 1;
+  __syncwarp();
   for (int row = 0; row < 16; ++row) {
     const int node = __shfl_sync(~0u, nodes, from_lane + row);
+    if (node < 0 || !(which >> row & 1)) continue;
     float4 x{};
-    if (node >= 0 && lane < K / 4) {
+    if (lane < K / 4) {
       const uint2 y =
           reinterpret_cast<const uint2*>(from + std::uint64_t{static_cast<std::uint32_t>(node)} * step)[lane];
       const float2 low = unpack<__nv_bfloat16>(y.x), high = unpack<__nv_bfloat16>(y.y);
@@ -135,6 +140,25 @@ __device__ __noinline__ void read_bf16_rows_in_range(std::uint8_t* tile, float* 
     const float undo = store_in_range<K>(tile, row, x, lane);
     if (lane == 0) factor[row] = undo;
   }
+}
+
+// Rows of a step that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of
+// rows lane / 4 and lane / 4 + 8, bits 0 and 1 for keys, 2 and 3 for queries, from any of the row's four lanes. Leaves
+// what undoes the scaling in of_key and of_query.
+template <int K, class Slot>
+__device__ __noinline__ void bring_in_range(Slot& slot, const KeySource& from, int nodes, bool folds, unsigned bad,
+                                            int lane) {
+  std::uint32_t rows[2] = {};
+  for (int half = 0; half < 4; ++half) {
+    const std::uint32_t lanes = __ballot_sync(~0u, bad >> half & 1);
+    for (int r = 0; r < 8; ++r)
+      if (lanes >> (4 * r) & 0xf) rows[half / 2] |= 1u << (8 * (half % 2) + r);
+  }
+  __syncwarp();  // the rows as they were stored
+  read_bf16_rows_in_range<K>(slot.keys, slot.of_key, rows[0], from.keys, from.key_step, nodes, 0, lane);
+  read_bf16_rows_in_range<K>(slot.queries, slot.of_query, rows[1], folds ? from.keys : from.queries,
+                             folds ? from.key_step : from.query_step, nodes, folds ? 16 : 0, lane);
+  __syncwarp();
 }
 
 }  // namespace canopy::cuda

@@ -125,18 +125,14 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
   float key_range = 1, query_range = 1;  // of row lane % 16
   if constexpr (kConvert) {
     auto bad = [](float squares) { return !(squares == 0.f || (squares >= 2.4e-7f && squares < 6.7e7f)); };
-    bool out = Diagonal::here(lane) && (bad(key.low) || bad(key.high));
+    unsigned out = Diagonal::here(lane) ? bad(key.low) | bad(key.high) << 1 : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float2 sums = unpack<__nv_bfloat16>(rough[half]);
-      out |= bad(sums.x + sums.y);
+      out |= static_cast<unsigned>(bad(sums.x + sums.y)) << (2 + half);
     }
-    if (__builtin_expect(tile == 0 && __any_sync(~0u, out), 0)) {
-      read_bf16_rows_in_range<K>(slot.keys, slot.of_key, source.keys, source.key_step, rows.node, 0, lane);
-      read_bf16_rows_in_range<K>(slot.queries, slot.of_query, rows.folds ? source.keys : source.queries,
-                                 rows.folds ? source.key_step : source.query_step, rows.node, rows.folds ? 16 : 0,
-                                 lane);
-      __syncwarp();
+    if (__builtin_expect(tile == 0 && __any_sync(~0u, out != 0), 0)) {
+      bring_in_range<K>(slot, source, rows.node, rows.folds, out, lane);
       key_range = slot.of_key[lane % 16], query_range = slot.of_query[lane % 16];
     }
   }
@@ -162,8 +158,8 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
     else
       slot.of_query[lane - 16] = gamma * (query_norm * query_range);
     if (lane == 0) slot.of_value[0] = exp2_fast(difference(deepest, l_base));
-    warp_arrive(converted, lane);
-    if (lane < kWarpArrivals) barrier_arrive(published);
+    warp_arrive(published, lane);  // in this order: who waits for `converted` alone must find both
+    if (lane < kWarpArrivals) barrier_arrive(converted);
     bring_next();
     return;
   }

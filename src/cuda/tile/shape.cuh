@@ -9,8 +9,8 @@
 
 namespace canopy::cuda {
 
-// half: one fp16 operand a number. precise: two, which add up to it (bf16 and f16 inputs are exact in one). fast: one
-// bf16 operand, and bf16 inputs are used as they come.
+// half: one fp16 operand a number. precise: two, which add up to it (bf16 and f16 inputs are exact in one, bf16 from
+// 2^-17 on). fast: one bf16 operand, and bf16 inputs are used as they come.
 enum class Form { kHalf, kPrecise, kFast };
 
 // kColumns value columns; kTiles column groups of 16 a solver warp, or, kShared, two solver warps a group (one

@@ -123,9 +123,10 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
   float* const stage = shared.stage[warp];
   const int count = work.count, column = work.column + 16 * group;
   const auto spill = [&](int m) {
-    return arguments.spill +
-           ((std::int64_t{work.b} * arguments.heads_v + work.head) * (arguments.dim_v / 16) + column / 16 + m) *
-               kSpillElements<kParts>;
+    const std::int64_t groups = std::int64_t{gridDim.z} * arguments.heads_v * (arguments.dim_v / 16);
+    return arguments.spill + ((std::int64_t{work.b} * arguments.heads_v + work.head) * (arguments.dim_v / 16) +
+                              column / 16 + m + (kRole == Role::kO ? groups : 0)) *
+                                 kSpillElements<kParts>;
   };
   const char* const values =
       held(arguments.v.of(work.b, work.head) + column * static_cast<int>(sizeof(Input)) + value_chunk<Shape>(lane));

@@ -155,11 +155,12 @@ __device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateE
   tile.product_scale = 1;
   if constexpr (std::is_same_v<Op, __half>) {
     int exponent = largest_exponent(tile);  // the largest is in [2^exponent, 2^(exponent + 1))
-    if (__builtin_expect((exponent >= -6 && exponent < 8) || exponent == -127, 1)) return;
+    if (__builtin_expect(exponent >= -6 && exponent < 8, 1)) return;
     float largest = 0;
 #pragma unroll
     for (int i = 0; i < K / 2; ++i) largest = fmaxf(largest, fabsf(x[i / 8][i / 4 % 2][i % 4]));
     const std::uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
+    if (bits == 0) return;
     exponent = static_cast<int>(bits >> 23) - 127;
     if (bits >= 0x7f800000u) exponent = 0;
     exponent = max(-100, min(100, exponent));

@@ -26,7 +26,7 @@ inline constexpr int kPlanVectors = (7 * kNodes + 3 * kBlocks) / 16;  // of 16 b
 static_assert(offsetof(DevicePlan, spills) - offsetof(DevicePlan, in_block) == 7 * kNodes + 2 * kBlocks);
 static_assert(offsetof(NodeTables, spills) - offsetof(NodeTables, in_block) == 7 * kNodes + 2 * kBlocks);
 
-// A gate g as log2 in units of 2^-40. Gates are at most kForgottenLogGate in size here, so that 256 of them stay below
+// A gate g as log2 in units of 2^-40. Gates are at most 16,384 in size here, so that 256 of them stay below
 // 2^63. NaN is the number that none of them is.
 inline constexpr float kGateUnit = 0x1p-40f;
 inline constexpr std::int64_t kNanGate = std::int64_t{1} << 63;
