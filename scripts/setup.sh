@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian or Ubuntu, and nothing that is there:
-# scripts/setup.sh demo|test|plot|gpu|python|page|page-test
+# scripts/setup.sh demo|test|plot|gpu|python|infra|page|page-test
 # Elsewhere, without root and sudo, or without a network, it says what is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 
 case "${1:-}" in
-  demo | test | plot | gpu | python | page | page-test) set_name=$1 ;;
-  *) echo "usage: scripts/setup.sh demo|test|plot|gpu|python|page|page-test" >&2; exit 2 ;;
+  demo | test | plot | gpu | python | infra | page | page-test) set_name=$1 ;;
+  *) echo "usage: scripts/setup.sh demo|test|plot|gpu|python|infra|page|page-test" >&2; exit 2 ;;
 esac
 
 program() { command -v "$1" > /dev/null 2>&1; }
@@ -139,7 +139,7 @@ probe_rest() {
   case $set_name in
     test) probe_test ;;
     plot) probe_plot ;;
-    python) probe_python ;;
+    python | infra) probe_python ;;
     page) probe_page ;;
     page-test) probe_page; probe_page_test ;;
   esac
@@ -186,25 +186,39 @@ if compiles_kernels && [ ! -e build-cutlass/nvidia_cutlass-$cutlass.dist-info ];
     echo "setup: nvidia-cutlass $cutlass could not be installed: the CUDA kernels are not built"
 fi
 
+pip_install() { # FOLDER ARGUMENTS: into FOLDER/venv
+  "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "${@:2}" 2>&1 |
+    { grep -v 'is ignored: it is neither a file nor a directory' || true; }
+  return "${PIPESTATUS[0]}"
+}
+
+# What infra/pod.py and its tests need: build-infra/venv, pinned.
+requirements=infra/requirements.txt
+if [ "$set_name" = infra ] && ! cmp -s $requirements build-infra/venv/installed; then
+  echo "setup: installing what infra/pod.py needs into build-infra/venv"
+  mkdir -p build-infra
+  rm -rf build-infra/venv
+  python3 -m venv build-infra/venv
+  missing=("what $requirements lists, from Python's package registry")
+  pip_install build-infra -r $requirements || give_up "pip install failed" "see the messages above"
+  missing=()
+  cp $requirements build-infra/venv/installed
+fi
+
 # The Python environment of the wheel and its tests: build-python/venv, pinned. A PyTorch of 2.10 or newer that python3
 # already has is used as it is.
 torch=2.13.0
 requirements=tests/python/requirements.txt
 if [ "$set_name" = python ] && ! cmp -s $requirements build-python/venv/installed; then
   has_torch() { "$1" -c 'import torch, sys; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10))' > /dev/null 2>&1; }
-  pip_install() {
-    build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$@" 2>&1 |
-      { grep -v 'is ignored: it is neither a file nor a directory' || true; }
-    return "${PIPESTATUS[0]}"
-  }
   echo "setup: installing the Python packages of the tests into build-python/venv"
   mkdir -p build-python
   rm -rf build-python/venv
   python3 -m venv $(has_torch python3 && echo --system-site-packages) build-python/venv
-  has_torch build-python/venv/bin/python || pip_install "torch==$torch" ||
+  has_torch build-python/venv/bin/python || pip_install build-python "torch==$torch" ||
     echo "setup: torch $torch could not be installed: the operators are not built, their tests are skipped"
   missing=("what $requirements lists, from Python's package registry")
-  pip_install -r $requirements || give_up "pip install failed" "see the messages above"
+  pip_install build-python -r $requirements || give_up "pip install failed" "see the messages above"
   missing=()
   cp $requirements build-python/venv/installed
 fi

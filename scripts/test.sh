@@ -44,6 +44,11 @@ python_tests() {
     build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl &&
     build-python/venv/bin/python -m pytest tests/python
 }
+# Outside CI a machine that cannot have the packages goes without these.
+infra() {
+  scripts/setup.sh infra || { [ -z "${CI:-}" ] && echo "infra: SKIPPED: its packages cannot be installed here" && return 0; return 1; }
+  build-infra/venv/bin/python -m pytest tests/infra
+}
 page() { scripts/setup.sh page-test && scripts/page.sh test; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
@@ -55,6 +60,7 @@ if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "Python" python_tests
+  section "renting" infra
   section "page" page
   section "NEON kernels compile" neon
   section "CUDA kernels: registers, shared memory" scripts/check_resources.sh build

@@ -5,12 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build-python
 log=$folder/wheel.log
-defines=()
-for define in "$@"; do defines+=(-C "cmake.define.$define"); done
+export SKBUILD_CMAKE_DEFINE  # what --config-settings would say, which old pips do not know
+SKBUILD_CMAKE_DEFINE=$(IFS=';' && echo "$*")
 
 rm -rf $folder/dist
 $folder/venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check -w $folder/dist \
-  "${defines[@]}" -v > "$log" 2>&1 || { tail -40 "$log" >&2; exit 1; }
+  -v > "$log" 2>&1 || { tail -40 "$log" >&2; exit 1; }
 # What the build left out, and why.
 sed -n 's/^ *-- \(.*: CPU only\|.*without PyTorch operators\)$/\1/p' "$log"
 wheel=$(ls $folder/dist/*.whl)

@@ -99,6 +99,9 @@ constexpr VerifyImplementation kVerify[] = {
     {"cuda_serial_snapshot", "recurrence node by node, a state written per node and the parent's read back",
      CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
      workspace<VerifyParams, serial_snapshot_workspace>, run<VerifyParams, launch_serial_snapshot>},
+    {"cuda_split", "the fused kernel's solve in two launches: coefficients once a head, then their application",
+     CANOPY_CUDA, kHalf, 2 * kHalf, missing, refuses<VerifyParams, split_refuses>,
+     workspace<VerifyParams, split_workspace>, run<VerifyParams, launch_split>},
 };
 
 constexpr CommitImplementation kCommit[] = {

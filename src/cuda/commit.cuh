@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
     commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide) {
   constexpr int C = kCommitColumns;
   using Tile = StateTile<K, C, W>;
-  extern __shared__ __align__(16) unsigned char shared[];
+  std::uint8_t* const shared = dynamic_shared();
   CommitShared<K, W>& sm = *reinterpret_cast<CommitShared<K, W>*>(shared + 16 * threadIdx.y);  // as in serial.cuh
   begin_after_previous_kernel();
   const Problem& p = params.problem;
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
     Step8 at = step_of(tile_index, 0);
     fetch_step<K, W, Method>(params, wide, b, at, sm, in);
     send_tile<K, C, W>(head_of(at, source), at.column0, sm.state[0]);
-    end_sending();
+    end_copies();
 #pragma unroll 1
     while (tile_index < tiles) {
       __syncthreads();  // the last step's keys may still be read
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
         fetch_step<K, W, Method>(params, wide, b, after, sm, in);
         if (ends) send_tile<K, C, W>(head_of(after, source), after.column0, sm.state[side ^ 1]);
       }
-      end_sending();
+      end_copies();
       __syncthreads();
       if constexpr (Method != CANOPY_COMMIT_REPLAY) {
         pair_up(Method == CANOPY_COMMIT_RESOLVE, at.nodes, sm);
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
       }
       Tile tile;  // between two steps it waits in shared memory
       if (at.first == 0) {
-        wait_for_all_but_latest();
+        wait_for_copies<1>();
         receive_tile(head_of(at, source), sm.state[side], tile);
       } else {
         elements_from(sm.state[side], tile);
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
       }
       at = after, tile_index = tile_after;
     }
-    wait_for_all();
+    wait_for_all_copies();
   }
 }
 

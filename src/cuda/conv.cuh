@@ -50,16 +50,6 @@ struct alignas(16) ConvShared {
   uint4 x[kConvTaps - 1][kConvLanes];  // [T + W - 1][lane], dynamic: by node, then the window
 };
 
-__device__ __forceinline__ void copy_16(void* shared, const void* global) {
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-      "l"(global)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
-}
-
 // An element's bits, so that the load does not wait for the conversion.
 __device__ __forceinline__ std::uint32_t load_bits(const Tensor& from, std::int64_t at) {
   return from.dtype == CANOPY_F32 ? static_cast<const std::uint32_t*>(from.data)[at]
@@ -119,10 +109,7 @@ __device__ __forceinline__ uint4 narrow_16(const float (&in)[N]) {
 // y / (1 + exp(-y)) by the approximations of the special function unit: five instructions, within 3e-7 of |y|. exp
 // overflows to infinity and its reciprocal is 0, as it should be.
 __device__ __forceinline__ float silu(float y) {
-  float power, reciprocal;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y * -1.44269504088896341f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0f + power));
-  return y * reciprocal;
+  return y * reciprocal_fast(1.0f + exp2_fast(y * -1.44269504088896341f));
 }
 
 template <int N>
@@ -215,7 +202,7 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
     conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int wide_tensors) {
   using Shared = ConvShared<Input, W>;
   constexpr int N = kConvEach<Input>;
-  extern __shared__ __align__(16) unsigned char shared[];
+  std::uint8_t* const shared = dynamic_shared();
   Shared& sm = *reinterpret_cast<Shared*>(shared);
   fetch_parameters(params);
   begin_after_previous_kernel();
@@ -247,7 +234,7 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
 
     const Input* const x = static_cast<const Input*>(p.x.data) + b * p.x.stride[1] + channel;
     if (wide_x) {
-      for (int node = row; node < count; node += rows) copy_16(&sm.x[node][lane], x + node * p.x.stride[2]);
+      for (int node = row; node < count; node += rows) copy_async<16>(&sm.x[node][lane], x + node * p.x.stride[2]);
     } else {
 #pragma unroll 1
       for (int node = row; node < count; node += rows) {
@@ -258,11 +245,11 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
       }
     }
     if (threadIdx.x < kNodes / 16) {
-      copy_16(&sm.order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
-      copy_16(&sm.parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
+      copy_async<16>(&sm.order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
+      copy_async<16>(&sm.parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
     }
     load_window<Input, W, kMixed>(p, slot, first, sm);
-    wait_for_copies();
+    wait_for_all_copies();
     __syncthreads();
 
     float weight[W][N];
@@ -322,9 +309,9 @@ __global__ void __launch_bounds__(kConvCommitChannels)
   const int b = blockIdx.y, first = blockIdx.x * kConvCommitChannels;
   const DevicePlan& plan = plans[b];
   if (threadIdx.x < kNodes / 16) {
-    copy_16(&order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
-    copy_16(&parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
-    copy_16(&rank[16 * threadIdx.x], &plan.rank[16 * threadIdx.x]);
+    copy_async<16>(&order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
+    copy_async<16>(&parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
+    copy_async<16>(&rank[16 * threadIdx.x], &plan.rank[16 * threadIdx.x]);
   }
   const std::int64_t source = device_slot(p, p.slot_index, b);
   const auto live = [&](const std::int32_t* leaf) { return leaf && leaf[b] >= 0 && leaf[b] < plan.count; };
@@ -336,7 +323,7 @@ __global__ void __launch_bounds__(kConvCommitChannels)
   if (accepted && (slot[0] >= p.slots || slot[1] >= p.slots || (slot[1] >= 0 && slot[1] == slot[0])))
     status |= CANOPY_ROW_BAD_SLOT;
   if (params.row_status && blockIdx.x == 0 && blockIdx.z == 0 && threadIdx.x == 0) params.row_status[b] = status;
-  wait_for_copies();
+  wait_for_all_copies();
   __syncthreads();
   if (!accepted || status) return;
 

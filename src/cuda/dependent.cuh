@@ -2,18 +2,16 @@
 // touch memory. Elsewhere an ordinary launch.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <type_traits>
 
-#include <cstddef>
+#include "cuda/ptx.cuh"
 
 namespace canopy::cuda {
 
 // First statement of a kernel that is launched dependently: everything before it may run while the kernel before ends.
 __device__ __forceinline__ void begin_after_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  wait_for_previous_kernel();
+  let_next_kernel_start();
 }
 
 // Before that: fetches the kernel's parameters into the constant cache, a word of each line. Left to their first uses,
@@ -23,7 +21,7 @@ __device__ __forceinline__ void fetch_parameters(const Parameters& parameters) {
   constexpr int kLine = 64;
 #pragma unroll
   for (unsigned at = 0; at < sizeof(Parameters); at += kLine)
-    asm volatile("" ::"r"(*reinterpret_cast<const int*>(reinterpret_cast<const char*>(&parameters) + at)));
+    touch(*reinterpret_cast<const int*>(reinterpret_cast<const char*>(&parameters) + at));
 }
 
 inline bool launches_dependently() {
@@ -36,8 +34,8 @@ inline bool launches_dependently() {
 // Launches with `shared` bytes of dynamic shared memory, raising the function's limit where they need it: a property of
 // the function, so allowed while a graph is captured.
 template <class... Parameters>
-cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
-                               cudaStream_t stream, Parameters... arguments) {
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+                          cudaStream_t stream, bool dependently, std::type_identity_t<Parameters>... arguments) {
   if (shared > 48 * 1024) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
@@ -52,8 +50,13 @@ cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, int thr
   launch.dynamicSmemBytes = shared;
   launch.stream = stream;
   launch.attrs = &dependent;
-  launch.numAttrs = launches_dependently();
+  launch.numAttrs = dependently;
   return cudaLaunchKernelEx(&launch, kernel, arguments...);
+}
+template <class... Parameters>
+cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+                               cudaStream_t stream, std::type_identity_t<Parameters>... arguments) {
+  return launch_kernel(kernel, grid, threads, shared, stream, launches_dependently(), arguments...);
 }
 
 }  // namespace canopy::cuda

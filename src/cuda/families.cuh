@@ -33,7 +33,7 @@ FusedInstance instance_on() {
   using Shape = typename Family::template On<kArchitecture>::Shape;
   static_assert(kArchitecture == 90 || sizeof(FusedShared<Shape>) <= 101376,
                 "more shared memory than a block may have on sm_86, sm_89 and sm_120");
-  return {reinterpret_cast<const void*>(fused_kernel<Family>), Shape::kThreads, Shape::kColumns,
+  return {launch_instance<FusedArguments, fused_kernel<Family>>, Shape::kThreads, Shape::kColumns,
           sizeof(FusedShared<Shape>)};
 }
 

@@ -40,13 +40,11 @@ __global__ void __launch_bounds__(kFloorThreads) floor_kernel(const __grid_const
     copy_async(&anywhere[threadIdx.x], at(arguments.q, key_head, i / row_vectors, i % row_vectors * 16), true);
   }
   if (threadIdx.x < count) {
-    using Copy = cute::SM80_CP_ASYNC_CACHEALWAYS<std::uint32_t>;
-    Copy::copy(*reinterpret_cast<const std::uint32_t*>(at(arguments.g, head, threadIdx.x, 0)), gates[0][threadIdx.x]);
-    Copy::copy(*reinterpret_cast<const std::uint32_t*>(at(arguments.beta, head, threadIdx.x, 0)),
-               gates[1][threadIdx.x]);
+    copy_async<4>(&gates[0][threadIdx.x], at(arguments.g, head, threadIdx.x, 0));
+    copy_async<4>(&gates[1][threadIdx.x], at(arguments.beta, head, threadIdx.x, 0));
   }
-  cute::cp_async_fence();
-  cute::cp_async_wait<0>();
+  end_copies();
+  wait_for_copies<0>();
   __syncthreads();
   for (int i = threadIdx.x; i < count * value_vectors; i += kFloorThreads)
     *reinterpret_cast<uint4*>(at(arguments.o, head, i / value_vectors, 2 * column + i % value_vectors * 16)) =

@@ -22,36 +22,11 @@
 #pragma once
 
 #include "cuda/dependent.cuh"
-#include "cuda/row.cuh"
 #include "cuda/tile/prep.cuh"
 #include "cuda/tile/solve.cuh"
+#include "cuda/tile/work.cuh"
 
 namespace canopy::cuda {
-
-__device__ __forceinline__ Gate fused_gate(const FusedArguments& a, int b, int node, int head) {
-  const char *g = a.g.of(b, head) + std::int64_t{node} * a.g.node,
-             *beta = a.beta.of(b, head) + std::int64_t{node} * a.beta.node;
-  if (!a.raw_gates) return {clamp_log_gate(*reinterpret_cast<const float*>(g)), *reinterpret_cast<const float*>(beta)};
-  const float x = load_float(g, a.g.dtype, 0) + load_float(a.dt_bias.data + head * a.dt_bias.step, a.dt_bias_dtype, 0);
-  return {log_gate_from_raw(load_float(a.a_log.data + head * a.a_log.step, a.a_log_dtype, 0), x),
-          beta_from_raw(load_float(beta, a.beta.dtype, 0), a.beta_doubled)};
-}
-
-// Rows of a sequence with a malformed tree.
-template <class Shape>
-__device__ void write_nan(const FusedArguments& a, const FusedWork& work) {
-  const float nan = __int_as_float(0x7fffffff);
-  for (int i = threadIdx.x; i < work.count * Shape::kColumns; i += Shape::kThreads) {
-    const int node = i / Shape::kColumns, v = work.column + i % Shape::kColumns;
-    auto row = [&](const Rows& t) { return t.of(work.b, work.head) + std::int64_t{node} * t.node; };
-    if (a.o.dtype == CANOPY_F32)
-      reinterpret_cast<float*>(row(a.o))[v] = nan;
-    else
-      reinterpret_cast<std::uint16_t*>(row(a.o))[v] = 0x7fff;  // a NaN as bf16 and as f16
-    if (a.u.data) reinterpret_cast<float*>(row(a.u))[v] = nan;
-    if (a.l.data && v == 0) *reinterpret_cast<float*>(row(a.l)) = nan;
-  }
-}
 
 // A prep warp's steps. `rows` are its first kDepth, under way already.
 template <class Shape>
@@ -102,76 +77,12 @@ __device__ __forceinline__ void prep_warp(StepRows (&rows)[Shape::kDepth], Fused
   }
 }
 
-template <class Shape>
-__device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShared<Shape>& shared) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = warp - Shape::kSolverWarps;
-  fetch_parameters(arguments);
-  if (threadIdx.x < Shape::kSlots) {
-    barrier_init(&shared.loaded[threadIdx.x], 32);
-    barrier_init(&shared.converted[threadIdx.x], kWarpArrivals);
-    barrier_init(&shared.published[threadIdx.x], kWarpArrivals);
-    barrier_init(&shared.empty[threadIdx.x], kWarpArrivals * Shape::kSolverWarps);
-  }
-  const int other = threadIdx.x - 32;
-  if (other >= 0 && other < Shape::kValueWarps * Shape::kValueStages) barrier_init(&shared.values_loaded[0][other], 32);
-  if (other >= 0 && other < Shape::kGroups) barrier_init(&shared.state_loaded[other], 64);
-  if (other == 31) barrier_init(&shared.tables_ready, kWarpArrivals * Shape::kSolverWarps);
-  if constexpr (Shape::kSharedWork) {
-    if (other >= 0 && other < kHandovers * Shape::kGroups) {
-      auto& handover = shared.handovers[other / kHandovers];
-      barrier_init(&handover.full[other % kHandovers], kWarpArrivals);
-      barrier_init(&handover.empty[other % kHandovers], kWarpArrivals);
-    }
-  }
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
-  work.key_head = static_cast<int>((work.head + 0.5f) * arguments.value_heads_inverse);
-  const DevicePlan& plan = arguments.plans[work.b];
-  __syncthreads();
-  begin_after_previous_kernel();
-
-  const bool solves = unit < 0;
-  TableLoads<Shape::kSolverThreads> loads;
-  StepLoad first_steps[Shape::kDepth];
-  if (solves) {
-    loads.start(plan, arguments.nodes, threadIdx.x,
-                [&](int node) { return fused_gate(arguments, work.b, node, work.head); });
-  } else {
-#pragma unroll
-    for (int i = 0; i < Shape::kDepth; ++i) first_steps[i] = load_step(plan, unit + i * Shape::kPrepWarps, lane);
-  }
-  work.slot = work.b;
-  if (arguments.slot_index)
-    work.slot = arguments.long_slots ? static_cast<const std::int64_t*>(arguments.slot_index)[work.b]
-                                     : static_cast<const std::int32_t*>(arguments.slot_index)[work.b];
-  const int4 header = *reinterpret_cast<const int4*>(&plan);
-  work.steps = plan.steps, work.count = header.y, work.blocks = header.w;
-
-  const bool padding = arguments.slot_index && work.slot <= arguments.padding_slot;
-  const int status = padding ? 0 : header.x | (work.slot >= arguments.slots ? CANOPY_ROW_BAD_SLOT : 0);
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && arguments.row_status)
-    arguments.row_status[work.b] = status;
-  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape>(arguments, work);
-  if (padding || status || work.count == 0) return;
-
-  if (!solves) {
-    const KeySource source{arguments.k.of(work.b, work.key_head), arguments.q.of(work.b, work.key_head),
-                           arguments.k.node, arguments.q.node};
-    const PrepOptions options{arguments.l2norm, arguments.l2norm_eps, arguments.scale};
-    StepRows rows[Shape::kDepth];
-#pragma unroll
-    for (int i = 0; i < Shape::kDepth; ++i) rows[i] = StepRows(first_steps[i], lane);
-    if constexpr (kAsync<typename Shape::Input>) {
-#pragma unroll
-      for (int i = 0; i < Shape::kDepth; ++i) {
-        const int step = unit + i * Shape::kPrepWarps;
-        if (step < work.steps) start_rows(shared.slots[step], source, rows[i], &shared.loaded[step], lane);
-      }
-    }
-    prep_warp<Shape>(rows, shared, source, options, plan, work.steps, unit, lane);
-    return;
-  }
-
+// A solver warp, from S0 and V on their way to the last output. Two steps make the node tables: `store_tables`, after
+// which the solver warps meet, and `finish_tables`.
+template <class Shape, class Store, class Finish>
+__device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const FusedArguments& arguments,
+                                            const FusedWork& work, Store&& store_tables, Finish&& finish_tables,
+                                            int warp, int lane) {
   constexpr int K = Shape::K, kTiles = Shape::kTiles;
   const int group = Shape::kSharedWork ? warp % Shape::kGroups : kTiles * warp;
   const bool makes_o = Shape::kSharedWork && warp >= Shape::kGroups;
@@ -192,7 +103,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   if constexpr (Shape::kSharedWork) {
     if (makes_o) clear(shared.handovers[group].stack, lane);
   }
-  loads.store(shared.tables, work.count, threadIdx.x);
+  store_tables();
   meet(Shape::kSolverThreads);
   if (!makes_o) {
     ValueWarp<Shape>& own = shared.values[group / kTiles];
@@ -205,7 +116,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
                             shared.tables.order + 16 * i, work.count - 16 * i, lane);
     }
   }
-  accumulate_gates<Shape::kSolverThreads>(shared.tables, work.count, threadIdx.x);
+  finish_tables();
   warp_arrive(&shared.tables_ready, lane);
 
   StateTile<K, Shape::kStateParts> state[kTiles];
@@ -229,6 +140,80 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   } else {
     solver_warp<Shape, Role::kU>(shared, arguments, work, state, group, warp, lane);
   }
+}
+
+// `prepared`: arrivals that say that a slot is ready.
+template <class Shape>
+__device__ __forceinline__ void start_barriers(FusedShared<Shape>& shared, int prepared) {
+  if (threadIdx.x < Shape::kSlots) {
+    barrier_init(&shared.loaded[threadIdx.x], 32);
+    barrier_init(&shared.converted[threadIdx.x], prepared);
+    barrier_init(&shared.published[threadIdx.x], prepared);
+    barrier_init(&shared.empty[threadIdx.x], kWarpArrivals * Shape::kSolverWarps);
+  }
+  const int other = threadIdx.x - 32;
+  if (other >= 0 && other < Shape::kValueWarps * Shape::kValueStages) barrier_init(&shared.values_loaded[0][other], 32);
+  if (other >= 0 && other < Shape::kGroups) barrier_init(&shared.state_loaded[other], 64);
+  if (other == 31) barrier_init(&shared.tables_ready, kWarpArrivals * Shape::kSolverWarps);
+  if constexpr (Shape::kSharedWork) {
+    if (other >= 0 && other < kHandovers * Shape::kGroups) {
+      auto& handover = shared.handovers[other / kHandovers];
+      barrier_init(&handover.full[other % kHandovers], kWarpArrivals);
+      barrier_init(&handover.empty[other % kHandovers], kWarpArrivals);
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShared<Shape>& shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = warp - Shape::kSolverWarps;
+  fetch_parameters(arguments);
+  start_barriers(shared, kWarpArrivals);
+  FusedWork work;
+  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
+  work.key_head = static_cast<int>((work.head + 0.5f) * arguments.value_heads_inverse);
+  const DevicePlan& plan = arguments.plans[work.b];
+  __syncthreads();
+  begin_after_previous_kernel();
+
+  const bool solves = unit < 0;
+  TableLoads<Shape::kSolverThreads> loads;
+  StepLoad first_steps[Shape::kDepth];
+  if (solves) {
+    loads.start(plan, arguments.nodes, threadIdx.x,
+                [&](int node) { return fused_gate(arguments, work.b, node, work.head); });
+  } else {
+#pragma unroll
+    for (int i = 0; i < Shape::kDepth; ++i) first_steps[i] = load_step(plan, unit + i * Shape::kPrepWarps, lane);
+  }
+  int status;
+  const bool goes = read_row(arguments, plan, work, status);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && arguments.row_status)
+    arguments.row_status[work.b] = status;
+  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape::kColumns, Shape::kThreads>(arguments, work);
+  if (!goes) return;
+
+  if (!solves) {
+    const KeySource source{arguments.k.of(work.b, work.key_head), arguments.q.of(work.b, work.key_head),
+                           arguments.k.node, arguments.q.node};
+    const PrepOptions options{arguments.l2norm, arguments.l2norm_eps, arguments.scale};
+    StepRows rows[Shape::kDepth];
+#pragma unroll
+    for (int i = 0; i < Shape::kDepth; ++i) rows[i] = StepRows(first_steps[i], lane);
+    if constexpr (kAsync<typename Shape::Input>) {
+#pragma unroll
+      for (int i = 0; i < Shape::kDepth; ++i) {
+        const int step = unit + i * Shape::kPrepWarps;
+        if (step < work.steps) start_rows(shared.slots[step], source, rows[i], &shared.loaded[step], lane);
+      }
+    }
+    prep_warp<Shape>(rows, shared, source, options, plan, work.steps, unit, lane);
+    return;
+  }
+
+  solver_side(
+      shared, arguments, work, [&] { loads.store(shared.tables, work.count, threadIdx.x); },
+      [&] { accumulate_gates<Shape::kSolverThreads>(shared.tables, work.count, threadIdx.x); }, warp, lane);
 
   if (work.column == 0 && arguments.l.data) {
     char* l = arguments.l.of(work.b, work.head);
@@ -250,8 +235,7 @@ __global__ void __launch_bounds__(Family::template On<CANOPY_THIS_ARCHITECTURE>:
                                   Family::template On<CANOPY_THIS_ARCHITECTURE>::kMinCtas)
     fused_kernel(const __grid_constant__ FusedArguments arguments) {
   using Shape = typename Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape;
-  extern __shared__ __align__(128) std::uint8_t memory[];
-  fused<Shape>(arguments, *reinterpret_cast<FusedShared<Shape>*>(memory));
+  fused<Shape>(arguments, *reinterpret_cast<FusedShared<Shape>*>(dynamic_shared()));
 }
 
 }  // namespace canopy::cuda

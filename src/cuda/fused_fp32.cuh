@@ -58,9 +58,8 @@ struct ExactArguments {
 template <int K>
 __global__ void __launch_bounds__(kExactThreads, 2)
     fused_fp32_kernel(const __grid_constant__ ExactArguments arguments) {
-  extern __shared__ __align__(128) std::uint8_t memory[];
   static_assert(sizeof(ExactShared<K>) <= 101376, "more shared memory than a block may have on sm_120");
-  auto& shared = *reinterpret_cast<ExactShared<K>*>(memory);
+  auto& shared = *reinterpret_cast<ExactShared<K>*>(dynamic_shared());
   NodeTables& tables = shared.tables;
   const VerifyParams& p = arguments.params;
   const Problem& problem = p.problem;

@@ -20,6 +20,11 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
 // bf16 inputs and an f32 VK state; false for anything else.
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream);
 
+// The same in two launches: coefficients once a head, then their application to value columns.
+std::string split_refuses(const VerifyParams& params);
+std::size_t split_workspace(const VerifyParams& params);
+Error launch_split(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+
 // Serial kernels (E1): a state per node in the workspace, or the state kept in registers along a chain.
 std::string serial_refuses(const VerifyParams& params);
 std::size_t serial_snapshot_workspace(const VerifyParams& params);

@@ -1,6 +1,7 @@
 // The plan kernel: one CTA a sequence, one thread a node. Depth-first ranks come from ranking the tree's Euler tour by
 // pointer doubling (9 rounds for 256 nodes), so a chain takes as long as a star.
-#include "plan.cuh"
+#include "cuda/dependent.cuh"
+#include "cuda/plan.cuh"
 
 namespace canopy::cuda {
 namespace {
@@ -63,9 +64,7 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
   __shared__ unsigned spine[kNodes / 32];  // bit: all later ranks descend from this one
   __shared__ int deepest, steps_of_tree;
 
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");  // the kernel behind waits before it reads
-#endif
+  let_next_kernel_start();  // which waits before it reads
   const int i = threadIdx.x;
   DevicePlan& plan = plans[blockIdx.x];
   const std::int64_t row = blockIdx.x * p.trees.row_stride;
@@ -261,7 +260,7 @@ __global__ void __launch_bounds__(kNodes) plan_kernel(const __grid_constant__ Tr
 
 void launch_plan(const Problem& problem, DevicePlan* plans, cudaStream_t stream) {
   if (problem.batch == 0) return;
-  plan_kernel<<<problem.batch, kNodes, 0, stream>>>(Trees{problem.trees, problem.nodes}, plans);
+  launch_kernel(plan_kernel, dim3(problem.batch), kNodes, 0, stream, false, Trees{problem.trees, problem.nodes}, plans);
 }
 
 }  // namespace canopy::cuda

@@ -1,12 +1,8 @@
 // What a kernel asks about one sequence: its slot, its health, its gates. Strides are in elements, 64-bit.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <cstdint>
-
 #include "canopy/problem.hpp"
+#include "cuda/ptx.cuh"
 #include "gates.hpp"
 
 namespace canopy::cuda {

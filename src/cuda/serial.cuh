@@ -24,7 +24,7 @@
 namespace canopy::cuda {
 
 inline constexpr int kChunk = 16;      // nodes in shared memory; eight lanes prepare one
-inline constexpr int kWarpNodes = 32;   // trees that one warp places
+inline constexpr int kWarpNodes = 32;  // trees that one warp places
 inline constexpr float kMostScaled = 65536.0f;
 
 // Strides in bytes.
@@ -45,7 +45,7 @@ struct SerialArguments {
   float key_heads_each, scale, l2norm_eps;  // key_heads_each: H / HV
   std::int8_t input_dtype, state_dtype, gate_dtype, a_log_dtype, dt_bias_dtype, o_dtype;
   bool wide_keys, wide_values, wide_state, state_vk, long_slots, l2norm, raw_gates, beta_doubled;
-  bool usual;  // q, k, v of 16 bits, gates of fp32, an fp32 VK state, all aligned
+  bool usual;                   // q, k, v of 16 bits, gates of fp32, an fp32 VK state, all aligned
   Strided k, q, v, gate, beta;  // gate, beta: a, b where the gates are raw
   const char *a_log, *dt_bias;
   std::int64_t a_log_step, dt_bias_step;
@@ -59,7 +59,7 @@ struct SerialArguments {
 template <int K, int Columns>
 struct SerialRow {
   float key[K], query[K], value[Columns];
-  float4 scalars;  // alpha, beta, what k is to be multiplied by, what q
+  float4 scalars;                        // alpha, beta, what k is to be multiplied by, what q
   float key_query, log_gate, unused[2];  // key_query: of the raw rows
 };
 
@@ -72,7 +72,7 @@ struct alignas(16) SerialShared {
   Stop walk[kNodes];
   TwoFloat<float> l[kNodes];
   int heavy[kWarpNodes];
-  float level_scale[8][8];  // c of the waiting states, a copy a warp
+  float level_scale[8][8];             // c of the waiting states, a copy a warp
   __device__ SerialShared() = delete;  // shared memory, used as it is
 };
 
@@ -120,8 +120,7 @@ struct NodeAddress {
 };
 
 template <int K, int Columns>
-__device__ inline void fetch_node(const SerialArguments& args, const NodeAddress& at,
-                                  NodeInputs<K, Columns>& in) {
+__device__ inline void fetch_node(const SerialArguments& args, const NodeAddress& at, NodeInputs<K, Columns>& in) {
   if (__builtin_expect(args.usual, 1)) {  // no branches between the loads, and their code in one piece
     load_fours(CANOPY_BF16, true, at.key, in.key);
     load_fours(CANOPY_BF16, true, at.query, in.query);
@@ -184,8 +183,7 @@ __device__ inline void add_products(const float* k, const float* q, float (&even
 // What was fetched into `row`.
 template <int K, int Columns>
 __device__ inline void deposit_node(const SerialArguments& args, const NodeAddress& at,
-                                    const NodeInputs<K, Columns>& in, int hv, bool live,
-                                    SerialRow<K, Columns>& row) {
+                                    const NodeInputs<K, Columns>& in, int hv, bool live, SerialRow<K, Columns>& row) {
   const int lane = threadIdx.x % 8;
   float k[K / 8], q[K / 8], v[Columns / 8], even[3]{}, odd[3]{};
   widen_fours(args.input_dtype, args.wide_keys, at.key, in.key, k);
@@ -237,13 +235,8 @@ __device__ inline void store_one(char* at, int dtype, float x) {
 // The same without a branch.
 __device__ inline void store_straight(char* at, int dtype, float x) {
   const unsigned short halves = dtype == CANOPY_BF16 ? narrow(CANOPY_BF16, x) : narrow(CANOPY_F16, x);
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0;\n"
-      "@p st.global.f32 [%1], %2;\n@!p st.global.b16 [%1], %3;\n}" ::"r"(dtype),
-      "l"(at), "f"(x), "h"(halves)
-      : "memory");
+  store_float_or_half(at, dtype == CANOPY_F32, x, halves);
 }
-static_assert(CANOPY_F32 == 0);
 
 // Rows of a malformed tree: NaN wherever a result was due.
 template <int Columns, int Threads>
@@ -289,11 +282,10 @@ struct NodeRow {
 // grid (V / (16 C), HV, B). `Early`: the next node's row is read while this one is worked on, and the next chunk's rows
 // are on their way during a chunk: where few CTAs share a multiprocessor and registers are plenty.
 template <int K, int C, int W, bool Early, bool Snapshot>
-__global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
-    serial_kernel(const __grid_constant__ SerialArguments args) {
+__global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __grid_constant__ SerialArguments args) {
   using Tile = StateTile<K, C, W>;
   constexpr int kThreads = 32 * W, kColumns = Tile::kColumns, kTileFours = K * kColumns / 4;
-  extern __shared__ __align__(16) unsigned char shared[];
+  std::uint8_t* const shared = dynamic_shared();
   using Shared = SerialShared<K, kColumns>;
   // threadIdx.y is 0, which the compiler does not know: with it in an address that all lanes share, the address is
   // worked out in ordinary registers. The uniform ones have several times the latency, and nothing here would hide it.
@@ -314,13 +306,10 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
 #pragma unroll
   for (int r = 0; r < C; ++r) {
     of_column[r] = hv * args.state_head + (column0 + Tile::first_column() + r) * args.state_row + lane % 8 * 16;
-    asm volatile("" : "+l"(of_column[r]));
+    hold(of_column[r]);
   }
-  asm volatile(""
-               : "+l"(of_first.key), "+l"(of_first.query), "+l"(of_first.value), "+l"(of_first.gate),
-                 "+l"(of_first.beta));
-  const DevicePlan* plan_at = args.plans + b;
-  asm volatile("" : "+l"(plan_at));
+  hold(of_first.key), hold(of_first.query), hold(of_first.value), hold(of_first.gate), hold(of_first.beta);
+  const DevicePlan* const plan_at = held(args.plans + b);
   fetch_parameters(args);
   begin_after_previous_kernel();
   const DevicePlan& plan = *plan_at;
@@ -382,7 +371,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
   if constexpr (Early) {
     to_slots(tile);
   } else {
-    wait_for_all();
+    wait_for_all_copies();
     receive_tile(head, stack, tile);
     __syncthreads();  // the stack's first state lies where other warps' may still be
   }
@@ -402,7 +391,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
   std::int64_t o_step = args.o.node, u_step = args.u.node;
   int o_dtype = args.o_dtype, writes_l = args.l.data && column0 == 0 && threadIdx.x == 0;
   // Worked out and fetched once, not at every node.
-  asm volatile("" : "+l"(o), "+l"(u), "+l"(o_step), "+l"(u_step), "+r"(o_dtype), "+r"(writes_l));
+  hold(o), hold(u), hold(o_step), hold(u_step), hold(o_dtype), hold(writes_l);
   const bool plain_call = !u && !args.l.data;
   const auto read_scalars = [&](int row, NodeRow<K, kValues>& x) {
     x.scalars = sm.rows[row].scalars, x.key_query = sm.rows[row].key_query;
@@ -439,7 +428,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
       dot(tile, x.query, asked);
       const float beta = x.scalars.y, key_norm = x.scalars.z, query_norm = x.scalars.w;
       const float decayed_norm = decayed * key_norm, key_query = key_norm * x.key_query;
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(decayed));
+      inverse = reciprocal_fast(decayed);
       const float onto = beta * key_norm * inverse;
       read_keys(sm.rows[row_after].query, x.query);
 #pragma unroll
@@ -508,7 +497,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3)
       const float beta = x.scalars.y, key_norm = x.scalars.z, query_norm = x.scalars.w;
       const float decayed_norm = decayed * key_norm, key_query = key_norm * x.key_query;
       float inverse, innovation[kValues], update[C];
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(decayed));
+      inverse = reciprocal_fast(decayed);
       const float onto = beta * key_norm * inverse;
 #pragma unroll
       for (int r = 0; r < kValues; ++r) innovation[r] = fmaf(-decayed_norm, recalled[r], x.value[r]);

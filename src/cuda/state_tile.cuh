@@ -78,7 +78,7 @@ __device__ inline void for_each_pack(const HeadState& head, int column0, Touch&&
   using Tile = StateTile<K, C, W>;
   using Bits = typename Type::Bits;
   std::int64_t step = head.row;
-  asm volatile("" : "+l"(step));  // addresses are worked out here, not ahead of a loop around it and held in registers
+  hold(step);  // addresses are worked out here, not ahead of a loop around it and held in registers
   if (__builtin_expect(head.vk, 1)) {
 #pragma unroll
     for (int r = 0; r < C; ++r) {
@@ -92,8 +92,7 @@ __device__ inline void for_each_pack(const HeadState& head, int column0, Touch&&
     char* const first = head.data + (column0 + Tile::first_column()) * static_cast<std::int64_t>(sizeof(Bits));
 #pragma unroll
     for (int n = 0; n < Tile::kKeys; ++n)
-      touch(std::integral_constant<int, -C>{}, n, 0, n,
-            reinterpret_cast<Pack<Bits, C>*>(first + Tile::key(n) * step));
+      touch(std::integral_constant<int, -C>{}, n, 0, n, reinterpret_cast<Pack<Bits, C>*>(first + Tile::key(n) * step));
   }
 }
 
@@ -209,11 +208,8 @@ __device__ inline void send_columns(const char* const (&at)[C], float* buffer) {
   for (int r = 0; r < C; ++r)
 #pragma unroll
     for (int n = 0; n < K / 8; n += 4) {
-      const float4* const to = reinterpret_cast<float4*>(buffer) + (r * (K / 8) + n) / 4 * 32 * W + threadIdx.x;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                       static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                   "l"(at[r] + n * 32)
-                   : "memory");
+      float4* const to = reinterpret_cast<float4*>(buffer) + (r * (K / 8) + n) / 4 * 32 * W + threadIdx.x;
+      copy_async<16>(to, at[r] + n * 32);
     }
 }
 
@@ -228,18 +224,10 @@ __device__ inline void send_tile(const HeadState& head, int column0, float* buff
       constexpr int bytes = sizeof(Packed);
       static_assert(bytes >= 4, "what cp.async copies");
       Packed* const to = reinterpret_cast<Packed*>(buffer) + i * 32 * W + threadIdx.x;
-      const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-      if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(at) : "memory");
-      else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(at), "n"(bytes) : "memory");
+      copy_async<bytes>(to, at);
     });
   });
 }
-// Ends what send_tile began; then all but the latest, or all, are waited for.
-__device__ inline void end_sending() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ inline void wait_for_all_but_latest() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
-__device__ inline void wait_for_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 template <int K, int C, int W>
 __device__ inline void receive_tile(const HeadState& head, const float* buffer, StateTile<K, C, W>& tile) {
   if (__builtin_expect(!head.wide, 0)) {

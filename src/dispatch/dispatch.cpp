@@ -13,12 +13,12 @@ const char* device_name(int device) { return device == CANOPY_CPU ? "cpu" : "cud
 
 template <class Params>
 Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<Params>> all, const Params& params,
-                            int method) {
+                            int precision, int method) {
   std::string refused;
   int number = 0;
   for (const Row& row : table.rows) {
     ++number;
-    if (!holds(row, params.problem, method)) continue;
+    if (!holds(row, params.problem, precision, method)) continue;
     const Implementation<Params>* implementation = nullptr;
     for (const auto& candidate : all) {
       if (std::string_view(row.implementation) == candidate.name) implementation = &candidate;
@@ -28,8 +28,11 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
       refused += text("; ", row.implementation, ": ", why);
       continue;
     }
-    return Choice<Params>{implementation, text("row ", number, " of the ", table.name, ": ", condition(row), " -> ",
-                                               row.implementation, refused)};
+    std::string because = text("row ", number, " of the ", table.name, ": ", condition(row), " -> ", row.implementation);
+    if (table.measured_on)
+      because += text("; measured on ", table.measured_on, ", since ", machine(params.problem.device).name,
+                      " has no table: canopy tune makes one");
+    return Choice<Params>{implementation, because + refused};
   }
   const char* device = device_name(params.problem.device);
   if (refused.empty()) {
@@ -43,11 +46,13 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
 }  // namespace
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
-  return walk(verify_table(params.problem.device), verify_implementations(), params, -1);
+  const auto table = verify_table(params.problem.device);
+  if (!table) return table.error();
+  return walk(*table, verify_implementations(), params, params.precision, -1);
 }
 
 Result<Choice<CommitParams>> pick(const CommitParams& params) {
-  return walk(commit_table(params.problem.device), commit_implementations(), params, params.method);
+  return walk(commit_table(params.problem.device), commit_implementations(), params, -1, params.method);
 }
 
 }  // namespace dispatch

@@ -1,5 +1,6 @@
 #include "dispatch/table.hpp"
 
+#include "dispatch/file.hpp"
 #include "message.hpp"
 
 namespace canopy::dispatch {
@@ -14,22 +15,39 @@ constexpr Row kCpuCommit[] = {
 };
 
 #if CANOPY_WITH_CUDA
-constexpr Row kCudaVerify[] = {
-#include "dispatch/cuda.inc"
-};
+#include "dispatch/gpus.inc"
 
 constexpr Row kCudaCommit[] = {
 #include "dispatch/cuda_commit.inc"
 };
 #else
-constexpr std::span<const Row> kCudaVerify, kCudaCommit;
+constexpr std::span<const Gpu> kGpus;
+constexpr std::span<const Row> kCudaCommit;
 #endif
 
 }  // namespace
 
-Table verify_table(int device) {
-  if (device == CANOPY_CPU) return {"cpu table", kCpuVerify};
-  return {"cuda table", kCudaVerify};
+const Gpu& nearest(std::span<const Gpu> gpus, const Machine& machine) {
+  const Gpu *same = nullptr, *older = nullptr;
+  for (const Gpu& gpu : gpus) {
+    if (machine.name == gpu.name) return gpu;
+    if (!same && gpu.capability == machine.capability) same = &gpu;
+    if (gpu.capability < machine.capability && (!older || gpu.capability > older->capability)) older = &gpu;
+  }
+  return same ? *same : older ? *older : gpus.front();
+}
+
+Result<Table> verify_table(int device) {
+  const Result<Tables>& own = own_tables();
+  if (!own) return own.error();
+  if (device == CANOPY_CPU) {
+    if (const FileTable* table = own->find(device)) return Table{table->title.c_str(), table->rows};
+    return Table{"cpu table", kCpuVerify};
+  }
+  if (std::span<const Gpu>(kGpus).empty()) return Table{"cuda table", {}};
+  if (const FileTable* table = own->find(device)) return Table{table->title.c_str(), table->rows};
+  const Gpu& gpu = nearest(kGpus, machine(device));
+  return Table{gpu.title, gpu.rows, machine(device).name == gpu.name ? nullptr : gpu.name};
 }
 
 Table commit_table(int device) {
@@ -37,9 +55,11 @@ Table commit_table(int device) {
   return {"cuda commit table", kCudaCommit};
 }
 
-bool holds(const Row& row, const Problem& problem, int method) {
-  return problem.nodes >= row.min_nodes && problem.nodes <= row.max_nodes && problem.batch >= row.min_batch &&
-         problem.batch <= row.max_batch && (row.method < 0 || row.method == method);
+bool holds(const Row& row, const Problem& problem, int precision, int method) {
+  const std::int64_t heads = std::int64_t{problem.batch} * problem.heads_v;
+  return problem.nodes >= row.min_nodes && problem.nodes <= row.max_nodes && heads >= row.min_heads &&
+         (heads <= row.max_heads || row.max_heads == INT_MAX) && (row.precision < 0 || row.precision == precision) &&
+         (row.method < 0 || row.method == method);
 }
 
 std::string condition(const Row& row) {
@@ -47,10 +67,11 @@ std::string condition(const Row& row) {
   std::string out;
   const auto add = [&](const std::string& part) { out += (out.empty() ? "" : " and ") + part; };
   if (row.method >= 0) add(methods[row.method]);
+  if (row.precision >= 0) add(text("precision ", kPrecisions[row.precision]));
   if (row.min_nodes > 0) add(text("nodes >= ", row.min_nodes));
   if (row.max_nodes < INT_MAX) add(text("nodes <= ", row.max_nodes));
-  if (row.min_batch > 0) add(text("batch >= ", row.min_batch));
-  if (row.max_batch < INT_MAX) add(text("batch <= ", row.max_batch));
+  if (row.min_heads > 0) add(text("heads >= ", row.min_heads));
+  if (row.max_heads < INT_MAX) add(text("heads <= ", row.max_heads));
   return out.empty() ? "always" : out;
 }
 

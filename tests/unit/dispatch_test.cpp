@@ -54,20 +54,20 @@ TEST(Registry, NamesAreUniqueAndFound) {
 }
 
 TEST(Dispatch, EveryRowNamesARegisteredImplementation) {
-  for (const auto& row : dispatch::verify_table(CANOPY_CPU).rows)
+  for (const auto& row : dispatch::verify_table(CANOPY_CPU)->rows)
     EXPECT_NE(find_verify(row.implementation), nullptr) << row.implementation;
   for (const auto& row : dispatch::commit_table(CANOPY_CPU).rows)
     EXPECT_NE(find_commit(row.implementation), nullptr) << row.implementation;
 }
 
 TEST(Dispatch, FirstRowThatHoldsWins) {
-  const auto rows = dispatch::verify_table(CANOPY_CPU).rows;
+  const auto rows = dispatch::verify_table(CANOPY_CPU)->rows;
   for (const int nodes : {1, 2, 3, 4, 5, 16, 64, 256}) {
     Call call(nodes);
     const auto choice = choose(call.params);
     ASSERT_TRUE(choice) << choice.error().message;
     const auto first = std::find_if(rows.begin(), rows.end(),
-                                    [&](const auto& row) { return dispatch::holds(row, call.params.problem, -1); });
+                                    [&](const auto& row) { return dispatch::holds(row, call.params.problem, 0, -1); });
     ASSERT_NE(first, rows.end());
     EXPECT_STREQ(choice->implementation->name, first->implementation);
     EXPECT_EQ(choice->because, "row " + std::to_string(first - rows.begin() + 1) + " of the cpu table: " +
@@ -77,17 +77,22 @@ TEST(Dispatch, FirstRowThatHoldsWins) {
 
 TEST(Dispatch, ConditionsReadAsWords) {
   EXPECT_EQ(dispatch::condition({}), "always");
-  EXPECT_EQ(dispatch::condition({.min_nodes = 4, .max_batch = 2}), "nodes >= 4 and batch <= 2");
-  EXPECT_EQ(dispatch::condition({.max_nodes = 3, .min_batch = 8, .method = CANOPY_COMMIT_STASH}),
-            "method stash and nodes <= 3 and batch >= 8");
+  EXPECT_EQ(dispatch::condition({.min_nodes = 4, .max_heads = 2}), "nodes >= 4 and heads <= 2");
+  EXPECT_EQ(dispatch::condition({.max_nodes = 3, .min_heads = 8, .method = CANOPY_COMMIT_STASH}),
+            "method stash and nodes <= 3 and heads >= 8");
+  EXPECT_EQ(dispatch::condition({.min_nodes = 9, .precision = CANOPY_PRECISION_FAST}), "precision fast and nodes >= 9");
   Problem p = verify_params().problem;
-  p.nodes = 4, p.batch = 2;
-  EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_batch = 2, .max_batch = 2}, p, -1));
-  EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p, -1));
-  EXPECT_FALSE(dispatch::holds({.max_nodes = 3}, p, -1));
-  EXPECT_FALSE(dispatch::holds({.min_batch = 3}, p, -1));
-  EXPECT_FALSE(dispatch::holds({.max_batch = 1}, p, -1));
-  EXPECT_FALSE(dispatch::holds({.method = 1}, p, 2));
+  p.nodes = 4, p.batch = 2, p.heads_v = 8;  // 16 value heads in the batch
+  EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_heads = 16, .max_heads = 16}, p, 0, -1));
+  EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p, 0, -1));
+  EXPECT_FALSE(dispatch::holds({.max_nodes = 3}, p, 0, -1));
+  EXPECT_FALSE(dispatch::holds({.min_heads = 17}, p, 0, -1));
+  EXPECT_FALSE(dispatch::holds({.max_heads = 15}, p, 0, -1));
+  EXPECT_FALSE(dispatch::holds({.method = 1}, p, 0, 2));
+  EXPECT_TRUE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, p, CANOPY_PRECISION_FP32, -1));
+  EXPECT_FALSE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, p, CANOPY_PRECISION_DEFAULT, -1));
+  p.batch = 1 << 20, p.heads_v = 1 << 15;  // past 32 bits
+  EXPECT_TRUE(dispatch::holds({.min_heads = 1 << 30}, p, 0, -1));
 }
 
 TEST(Dispatch, CommitGoesByMethod) {

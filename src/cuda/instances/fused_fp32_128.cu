@@ -4,7 +4,7 @@
 namespace canopy::cuda {
 template __global__ void fused_fp32_kernel<128>(const __grid_constant__ ExactArguments);
 FusedInstance fused_fp32_128() {
-  return {reinterpret_cast<const void*>(fused_fp32_kernel<128>), kExactThreads, kExactColumns,
+  return {launch_instance<ExactArguments, fused_fp32_kernel<128>>, kExactThreads, kExactColumns,
           sizeof(ExactShared<128>)};
 }
 }  // namespace canopy::cuda

@@ -4,6 +4,7 @@
 namespace canopy::cuda {
 template __global__ void fused_fp32_kernel<64>(const __grid_constant__ ExactArguments);
 FusedInstance fused_fp32_64() {
-  return {reinterpret_cast<const void*>(fused_fp32_kernel<64>), kExactThreads, kExactColumns, sizeof(ExactShared<64>)};
+  return {launch_instance<ExactArguments, fused_fp32_kernel<64>>, kExactThreads, kExactColumns,
+          sizeof(ExactShared<64>)};
 }
 }  // namespace canopy::cuda

@@ -3,13 +3,23 @@
 
 #include <cstddef>
 
+#include "cuda/dependent.cuh"
+
 namespace canopy::cuda {
 
 struct FusedInstance {
-  const void* kernel;
+  // `arguments`: FusedArguments, or ExactArguments (fp32).
+  cudaError_t (*launch)(const FusedInstance&, dim3 grid, cudaStream_t, bool dependently, const void* arguments);
   int threads, columns;
   std::size_t shared_bytes;
 };
+
+template <class Arguments, void (*kKernel)(Arguments)>
+cudaError_t launch_instance(const FusedInstance& instance, dim3 grid, cudaStream_t stream, bool dependently,
+                            const void* arguments) {
+  return launch_kernel(kKernel, grid, instance.threads, instance.shared_bytes, stream, dependently,
+                       *static_cast<const Arguments*>(arguments));
+}
 
 // By the GPU's architecture, 10 * major + minor.
 FusedInstance fused_half_narrow_bf16_128(int), fused_half_narrow_bf16_64(int), fused_half_narrow_f16_128(int),

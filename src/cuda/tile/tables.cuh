@@ -67,17 +67,23 @@ struct TableLoads {
         up[i] = *reinterpret_cast<const uint2*>(plan.up[n]);
       }
     }
+    start_plan(plan, thread);
+  }
+  __device__ __forceinline__ void start_plan(const DevicePlan& plan, int thread) {
 #pragma unroll
     for (int i = 0; i * kThreads < kPlanVectors; ++i)
       if (thread + i * kThreads < kPlanVectors)
         part[i] = reinterpret_cast<const uint4*>(plan.in_block)[thread + i * kThreads];
   }
 
-  __device__ __forceinline__ void store(NodeTables& tables, int count, int thread) const {
+  __device__ __forceinline__ void store_plan(NodeTables& tables, int thread) const {
 #pragma unroll
     for (int i = 0; i * kThreads < kPlanVectors; ++i)
       if (thread + i * kThreads < kPlanVectors)
         reinterpret_cast<uint4*>(tables.in_block)[thread + i * kThreads] = part[i];
+  }
+  __device__ __forceinline__ void store(NodeTables& tables, int count, int thread) const {
+    store_plan(tables, thread);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int n = thread + i * kThreads;
@@ -89,6 +95,16 @@ struct TableLoads {
     }
   }
 };
+
+// A rank past the end.
+__device__ __forceinline__ void clear_rank(NodeTables& tables, int r) {
+  tables.l[r] = {};
+  tables.beta[r] = 0;
+  tables.in_block[r] = 0;
+  tables.prefix[r] = 0;
+  tables.push[r] = kNone;
+  tables.push_at[r] = passing_row(r % kRows);
+}
 
 // Once all of that is stored: l of the thread's ranks, and nothing for ranks past the end.
 template <int kThreads>
@@ -115,12 +131,7 @@ __device__ __forceinline__ void accumulate_gates(NodeTables& tables, int count, 
       const float nan = __int_as_float(0x7fffffff);
       tables.l[r] = lowest == high_half(kNanGate) ? TwoFloat<float>{nan, nan} : log2_of_units(sum);
     } else if (r < kNodes) {
-      tables.l[r] = {};
-      tables.beta[r] = 0;
-      tables.in_block[r] = 0;
-      tables.prefix[r] = 0;
-      tables.push[r] = kNone;
-      tables.push_at[r] = passing_row(r % kRows);
+      clear_rank(tables, r);
     }
   }
 }

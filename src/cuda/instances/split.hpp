@@ -1,0 +1,16 @@
+// The split design's instances; split.cu picks by these names. One explicit instantiation of its two kernels a file.
+#pragma once
+
+#include "cuda/instances/instance.hpp"
+
+namespace canopy::cuda {
+
+struct SplitInstance {
+  FusedInstance factors, apply;  // kernels 1 and 2; `columns` is 0 for kernel 1, which has none
+};
+
+SplitInstance split_half_narrow_bf16_128(), split_half_narrow_bf16_64(),
+    split_precise_narrow_bf16_128(), split_precise_narrow_bf16_64();
+FusedInstance split_half_wide_bf16_128();  // kernel 2 alone: kernel 1 is the narrow one's
+
+}  // namespace canopy::cuda

@@ -1,0 +1,217 @@
+// The split design: kernel 1 makes what does not depend on values once for each (sequence, value head), kernel 2 applies
+// it to value columns. Its steps are the fused kernel's, so its results are that kernel's to the bit.
+//
+// Purpose    as fused.cuh (E5 to E7, path-compressed). fused.cuh makes coefficients again in every CTA of a head:
+//            V / 32 times where CTAs are narrow.
+// Kernel 1   grid x: groups of kFactorWarps steps, y: value head, z: sequence. A warp takes a step (16 block rows
+//            against 16 path rows) and leaves in the workspace what tile/prep.cuh leaves in a ring slot.
+// Kernel 2   grid x: kColumns value columns, y: value head, z: sequence. One warp carries slots into the ring by
+//            cp.async, the others are the fused kernel's solver warps.
+// Workspace  operands [B,H,steps] of K and Q rows in 16 bits (written by the first value head of a key head), and
+//            coefficients [B,HV,steps]: W, -W G_path, C, C_path, factors of rows (SplitPart). `steps` is the most that a
+//            tree of T nodes can have. Then the fused kernel's spilt path rows.
+// Keeps      what fused.cuh keeps: a row's bits do not depend on the batch or the tile width, what is not finite stays in
+//            its subtree.
+#pragma once
+
+#include "cuda/fused.cuh"
+#include "cuda/instances/split.hpp"
+
+namespace canopy::cuda {
+
+struct SplitArguments {
+  FusedArguments fused;
+  std::uint8_t *operands, *coefficients;
+  std::int32_t heads_k, steps;  // steps: of a tree at most
+};
+
+inline constexpr int kFactorWarps = 4;
+
+// Steps that a tree of T nodes can have (plan.cuh, kMaxSteps): a block against each block before it, the first against
+// none.
+constexpr int most_steps(int nodes) {
+  const int blocks = (nodes + kRows - 1) / kRows;
+  return 1 + blocks * (blocks - 1) / 2;
+}
+static_assert(most_steps(kNodes) <= kMaxSteps);
+
+// The two parts of a slot that travel.
+template <class Slot>
+struct SplitPart {
+  static constexpr int kOperands = offsetof(Slot, path), kFirst = offsetof(Slot, w),
+                       kCoefficients = offsetof(Slot, input_factor) - kFirst;
+  static_assert(kOperands % 16 == 0 && kFirst % 16 == 0 && kCoefficients % 16 == 0, "copied 16 bytes at a time");
+};
+
+template <class Slot>
+__device__ __forceinline__ std::uint8_t* operands_of(const SplitArguments& a, int b, int key_head, int step) {
+  return a.operands + ((std::int64_t{b} * a.heads_k + key_head) * a.steps + step) * SplitPart<Slot>::kOperands;
+}
+template <class Slot>
+__device__ __forceinline__ std::uint8_t* coefficients_of(const SplitArguments& a, int b, int head, int step) {
+  return a.coefficients +
+         ((std::int64_t{b} * a.fused.heads_v + head) * a.steps + step) * SplitPart<Slot>::kCoefficients;
+}
+
+// Whether a step's K and Q rows are used: a block's with its first path rows, a fold's always.
+__device__ __forceinline__ bool has_operands(const Step& step) { return step.tile == 0; }
+
+// ---- kernel 1 ----------------------------------------------------------------------------------------------------
+template <class Shape>
+struct FactorShared {
+  typename Shape::RingSlot slots[kFactorWarps];
+  NodeTables tables;
+  std::uint64_t loaded[kFactorWarps], converted[kFactorWarps], published[kFactorWarps], tables_ready;
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(32 * kFactorWarps)
+    split_factor_kernel(const __grid_constant__ SplitArguments arguments) {
+  constexpr int kThreads = 32 * kFactorWarps;
+  using RingSlot = typename Shape::RingSlot;
+  using Part = SplitPart<RingSlot>;
+  static_assert(sizeof(FactorShared<Shape>) <= 101376, "more shared memory than a block may have on sm_120");
+  auto& shared = *reinterpret_cast<FactorShared<Shape>*>(dynamic_shared());
+  const FusedArguments& of = arguments.fused;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  fetch_parameters(arguments);
+  if (threadIdx.x < kFactorWarps) {
+    barrier_init(&shared.loaded[threadIdx.x], 32);
+    barrier_init(&shared.converted[threadIdx.x], kWarpArrivals);
+    barrier_init(&shared.published[threadIdx.x], kWarpArrivals);
+  }
+  if (threadIdx.x == 32) barrier_init(&shared.tables_ready, kWarpArrivals * kFactorWarps);
+  FusedWork work;
+  work.b = blockIdx.z, work.head = blockIdx.y, work.column = 0;
+  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  const DevicePlan& plan = of.plans[work.b];
+  __syncthreads();
+  begin_after_previous_kernel();
+
+  TableLoads<kThreads> loads;
+  loads.start(plan, of.nodes, threadIdx.x, [&](int node) { return fused_gate(of, work.b, node, work.head); });
+  int step = blockIdx.x * kFactorWarps + warp;
+  const StepLoad first_step = load_step(plan, step, lane);
+  int status;
+  if (!read_row(of, plan, work, status)) return;
+
+  const KeySource source{of.k.of(work.b, work.key_head), of.q.of(work.b, work.key_head), of.k.node, of.q.node};
+  RingSlot& slot = shared.slots[warp];
+  StepRows rows(first_step, lane);
+  if (step < work.steps) start_rows(slot, source, rows, &shared.loaded[warp], lane);
+  loads.store(shared.tables, work.count, threadIdx.x);
+  __syncthreads();
+  accumulate_gates<kThreads>(shared.tables, work.count, threadIdx.x);
+  warp_arrive(&shared.tables_ready, lane);
+
+  const bool first_head = work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head;
+  for (int i = 0; step < work.steps; ++i, step += gridDim.x * kFactorWarps) {
+    if (i > 0) {
+      rows = StepRows(load_step(plan, step, lane), lane);
+      __syncwarp();  // the slot has been read
+      start_rows(slot, source, rows, &shared.loaded[warp], lane);
+    }
+    barrier_wait(&shared.loaded[warp], i & 1);
+    __syncwarp();
+    prepare_step<Shape>(slot, shared.tables, rows, source, {of.l2norm, of.l2norm_eps, of.scale}, &shared.tables_ready,
+                        &shared.converted[warp], &shared.published[warp], [] {}, lane);
+    __syncwarp();
+    if (first_head && has_operands(plan.step[step])) {
+      std::uint8_t* const to = operands_of<RingSlot>(arguments, work.b, work.key_head, step);
+      for (int i = 16 * lane; i < Part::kOperands; i += 512) store_global(to + i, load_shared(slot.keys + i));
+    }
+    std::uint8_t* const to = coefficients_of<RingSlot>(arguments, work.b, work.head, step);
+    for (int i = 16 * lane; i < Part::kCoefficients; i += 512) store_global(to + i, load_shared(slot.w[0] + i));
+  }
+
+  if (blockIdx.x == 0 && of.l.data) {
+    __syncthreads();
+    for (int r = threadIdx.x; r < work.count; r += kThreads)
+      *reinterpret_cast<float*>(of.l.of(work.b, work.head) + std::int64_t{shared.tables.order[r]} * of.l.node) =
+          natural(shared.tables.l[r]);
+  }
+}
+
+// ---- kernel 2 ----------------------------------------------------------------------------------------------------
+// The warp that brings the steps' slots from the workspace, in order, as far ahead as the ring is long.
+template <class Shape>
+__device__ __forceinline__ void carry_steps(FusedShared<Shape>& shared, const SplitArguments& arguments,
+                                            const FusedWork& work, const DevicePlan& plan, int lane) {
+  using RingSlot = typename Shape::RingSlot;
+  using Part = SplitPart<RingSlot>;
+  const std::uint8_t *operands = operands_of<RingSlot>(arguments, work.b, work.key_head, 0) + 16 * lane,
+                     *coefficients = coefficients_of<RingSlot>(arguments, work.b, work.head, 0) + 16 * lane;
+  RingAt<Shape::kSlots> at;
+  unsigned first_tiles = 0;  // of the next 32 steps
+  for (int step = 0; step < work.steps; ++step) {
+    RingSlot& slot = shared.slots[at.slot];
+    if (step % 32 == 0)
+      first_tiles = __ballot_sync(~0u, step + lane < work.steps && has_operands(plan.step[step + lane]));
+    barrier_wait(&shared.empty[at.slot], at.phase ^ 1);
+    if (first_tiles >> step % 32 & 1) {
+#pragma unroll
+      for (int i = 0; i < Part::kOperands; i += 512)
+        if (i + 16 * lane < Part::kOperands) copy_async(slot.keys + i + 16 * lane, operands + i, true);
+    }
+#pragma unroll
+    for (int i = 0; i < Part::kCoefficients; i += 512)
+      if (i + 16 * lane < Part::kCoefficients) copy_async(slot.w[0] + i + 16 * lane, coefficients + i, true);
+    barrier_arrive_async(&shared.converted[at.slot]);
+    barrier_arrive_async(&shared.published[at.slot]);
+    operands += Part::kOperands, coefficients += Part::kCoefficients;
+    at.advance();
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_THIS_ARCHITECTURE != 90 ? 1 : 2)
+    split_apply_kernel(const __grid_constant__ SplitArguments arguments) {
+  static_assert(sizeof(FusedShared<Shape>) <= 101376, "more shared memory than a block may have on sm_120");
+  static_assert(Shape::kPrepWarps == 1, "the carrier");
+  auto& shared = *reinterpret_cast<FusedShared<Shape>*>(dynamic_shared());
+  const FusedArguments& of = arguments.fused;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  fetch_parameters(arguments);
+  start_barriers(shared, 32);
+  FusedWork work;
+  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
+  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  const DevicePlan& plan = of.plans[work.b];
+  __syncthreads();
+  begin_after_previous_kernel();
+
+  int status;
+  const bool goes = read_row(of, plan, work, status);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && of.row_status) of.row_status[work.b] = status;
+  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape::kColumns, Shape::kThreads>(of, work);
+  if (!goes) return;
+  if (warp >= Shape::kSolverWarps) return carry_steps(shared, arguments, work, plan, lane);
+  TableLoads<Shape::kSolverThreads> loads;
+  loads.start_plan(plan, threadIdx.x);
+  solver_side(
+      shared, of, work, [&] { loads.store_plan(shared.tables, threadIdx.x); },
+      [&] {
+        for (int r = work.count + threadIdx.x; r < kNodes; r += Shape::kSolverThreads) clear_rank(shared.tables, r);
+      },
+      warp, lane);
+}
+
+// 32 value columns a CTA, two warps for 16 of them; or 128, and a warp for 32. As many slots as 99 KB hold.
+template <class Input, int K, Form kForm>
+using SplitNarrow = FusedShape<Input, K, kForm, 32, 1, true, 1, kForm == Form::kPrecise ? 2 : 3, 4>;
+template <class Input, int K, Form kForm>
+using SplitWide = FusedShape<Input, K, kForm, 128, 2, false, 1, 4, 2>;
+
+template <class Shape>
+FusedInstance split_apply_instance() {
+  return {launch_instance<SplitArguments, split_apply_kernel<Shape>>, Shape::kThreads, Shape::kColumns,
+          sizeof(FusedShared<Shape>)};
+}
+template <class Shape>
+SplitInstance split_instance() {
+  return {{launch_instance<SplitArguments, split_factor_kernel<Shape>>, 32 * kFactorWarps, 0,
+           sizeof(FactorShared<Shape>)},
+          split_apply_instance<Shape>()};
+}
+
+}  // namespace canopy::cuda
