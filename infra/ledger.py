@@ -49,10 +49,8 @@ class Ledger:
             if pod["id"] not in self.pods:  # made by hand, or the ledger is another machine's
                 self.created(pod["id"], pod["name"], 0.0, limit_hours(pod), pod.get("volumeInGb") or 0, now - uptime)
             entry = self.pods[pod["id"]]
-            running = pod.get("desiredStatus") == "RUNNING"
-            if running:  # what a stopped pod is said to cost is another price
-                entry["hourly"] = max(entry["hourly"], float(pod.get("costPerHr") or 0))
-            self._charge(entry, running, uptime, now)
+            entry["hourly"] = max(entry["hourly"], float(pod.get("costPerHr") or 0))  # a stopped pod's is lower
+            self._charge(entry, pod.get("desiredStatus") == "RUNNING", uptime, now)
         present = {pod["id"] for pod in pods}
         for pod_id, entry in self.pods.items():
             if pod_id not in present and entry["gone"] is None:
