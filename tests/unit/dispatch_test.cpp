@@ -54,14 +54,18 @@ TEST(Registry, NamesAreUniqueAndFound) {
 }
 
 TEST(Dispatch, EveryRowNamesARegisteredImplementation) {
-  for (const auto& row : dispatch::verify_table(CANOPY_CPU)->rows)
+  const auto table = dispatch::verify_table(CANOPY_CPU);
+  ASSERT_TRUE(table) << table.error().message;
+  for (const auto& row : table->rows)
     EXPECT_NE(find_verify(row.implementation), nullptr) << row.implementation;
   for (const auto& row : dispatch::commit_table(CANOPY_CPU).rows)
     EXPECT_NE(find_commit(row.implementation), nullptr) << row.implementation;
 }
 
 TEST(Dispatch, FirstRowThatHoldsWins) {
-  const auto rows = dispatch::verify_table(CANOPY_CPU)->rows;
+  const auto table = dispatch::verify_table(CANOPY_CPU);
+  ASSERT_TRUE(table) << table.error().message;
+  const auto rows = table->rows;
   for (const int nodes : {1, 2, 3, 4, 5, 16, 64, 256}) {
     Call call(nodes);
     const auto choice = choose(call.params);
