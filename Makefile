@@ -4,7 +4,7 @@ SECONDS := 600
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics format clean setup
+.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics report format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -60,6 +60,10 @@ numerics: build
 	@scripts/setup.sh plot
 	@$(BUILD)/canopy study --out results/numerics.jsonl
 	@python3 bench/plot_numerics.py
+
+# The measured numbers of FINAL_REPORT.md and post/draft.md again, from results/ and the documents.
+report:
+	@python3 bench/report.py
 
 format:
 	@clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.h')

@@ -76,5 +76,5 @@ main() {
   grep -q '^bootstrap: done, status 0$' "$run.log"
 }
 
-# On one line: read from standard input, the script is complete before anything in it runs.
-main "$@"; exit
+# Last: read from standard input, the script is complete before anything in it runs.
+main "$@"

@@ -47,7 +47,7 @@ python_tests() {
 # Outside CI a machine that cannot have the packages goes without these.
 infra() {
   scripts/setup.sh infra || { [ -z "${CI:-}" ] && echo "infra: SKIPPED: its packages cannot be installed here" && return 0; return 1; }
-  build-infra/venv/bin/python -m pytest tests/infra
+  build-infra/venv/bin/python -m pytest tests/infra tests/report
 }
 page() { scripts/setup.sh page-test && scripts/page.sh test; }
 neon() {
@@ -60,7 +60,8 @@ if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "Python" python_tests
-  section "renting" infra
+  section "reports are what the results say" python3 bench/report.py --check
+  section "renting, reports" infra
   section "page" page
   section "NEON kernels compile" neon
   section "CUDA kernels: registers, shared memory" scripts/check_resources.sh build
