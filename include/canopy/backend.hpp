@@ -22,6 +22,8 @@ struct Implementation {
   std::string (*refuses)(const Params&);          // "" if it takes these (already checked) params, else the reason
   std::size_t (*workspace)(const Params&);        // bytes, 64-byte aligned
   Error (*run)(const Params&, void* workspace, void* stream);
+  // "" if the dispatcher may pick it for these params, else why only a caller who names it gets it. nullptr: it may.
+  std::string (*unless_named)(const Params&) = nullptr;
 };
 using VerifyImplementation = Implementation<VerifyParams>;
 using CommitImplementation = Implementation<CommitParams>;

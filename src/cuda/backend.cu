@@ -86,8 +86,8 @@ std::string refuses_commit(const CommitParams& params) {
   return refuses<CommitParams, commit_refuses>(params);
 }
 
-// docs/math.md, tolerances: the default of the fused kernel is one fp16 pass, the others compute in fp32.
-constexpr double kHalf = 1e-3, kFp32 = 1e-5, kFp32Absolute = 1e-4;
+// docs/math.md, tolerances, of each one's default: one fp16 pass, two fp16 numbers an operand, or fp32.
+constexpr double kHalf = 1e-3, kPrecise = 2e-5, kFp32 = 1e-5, kFp32Absolute = 1e-4;
 
 constexpr VerifyImplementation kVerify[] = {
     {"cuda_fused", "path-compressed triangular solve in one launch, tensor cores", CANOPY_CUDA, kHalf, 2 * kHalf,
@@ -102,6 +102,15 @@ constexpr VerifyImplementation kVerify[] = {
     {"cuda_split", "the fused kernel's solve in two launches: coefficients once a head, then their application",
      CANOPY_CUDA, kHalf, 2 * kHalf, missing, refuses<VerifyParams, split_refuses>,
      workspace<VerifyParams, split_workspace>, run<VerifyParams, launch_split>},
+    {"cuda_neumann", "finite Neumann series on tensor cores, depth rounds over blocks that are not path-compressed",
+     CANOPY_CUDA, kPrecise, 2 * kPrecise, missing, refuses<VerifyParams, neumann_refuses>,
+     workspace<VerifyParams, neumann_workspace>, run<VerifyParams, launch_neumann>, series_may_fail},
+    {"cuda_squaring", "the Neumann series by squaring: I - G times I + G^2 times I + G^4 ..., on tensor cores",
+     CANOPY_CUDA, kPrecise, 2 * kPrecise, missing, refuses<VerifyParams, squaring_refuses>,
+     workspace<VerifyParams, squaring_workspace>, run<VerifyParams, launch_squaring>, series_may_fail},
+    {"cuda_dense", "blocked substitution over all 64-node blocks, not path-compressed, tensor cores", CANOPY_CUDA,
+     kHalf, 2 * kHalf, missing, refuses<VerifyParams, dense_refuses>, workspace<VerifyParams, dense_workspace>,
+     run<VerifyParams, launch_dense>},
 };
 
 constexpr CommitImplementation kCommit[] = {

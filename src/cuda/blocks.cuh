@@ -200,7 +200,7 @@ __device__ __forceinline__ void invert_rows(float (*inverse)[kTriangleStride], B
 }
 
 template <class Shape, Method kMethod>
-__global__ void __launch_bounds__(32 * kWideBlocks)
+__global__ void __launch_bounds__(32 * kWideBlocks, 1)
     block_factor_kernel(const __grid_constant__ BlockArguments arguments) {
   constexpr int K = Shape::K, kParts = Shape::kParts, kThreads = 32 * kWideBlocks;
   using Op = typename Shape::Operand;

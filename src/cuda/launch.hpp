@@ -25,6 +25,18 @@ std::string split_refuses(const VerifyParams& params);
 std::size_t split_workspace(const VerifyParams& params);
 Error launch_split(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
 
+// Solves that are not path-compressed: 64 x 64 blocks by substitution, the Neumann series, its squared form.
+std::string dense_refuses(const VerifyParams& params);
+std::string neumann_refuses(const VerifyParams& params);
+std::string squaring_refuses(const VerifyParams& params);
+std::string series_may_fail(const VerifyParams& params);  // why the series is not chosen unless it is named
+std::size_t dense_workspace(const VerifyParams& params);
+std::size_t neumann_workspace(const VerifyParams& params);
+std::size_t squaring_workspace(const VerifyParams& params);
+Error launch_dense(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+Error launch_neumann(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+Error launch_squaring(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+
 // Serial kernels (E1): a state per node in the workspace, or the state kept in registers along a chain.
 std::string serial_refuses(const VerifyParams& params);
 std::size_t serial_snapshot_workspace(const VerifyParams& params);

@@ -65,7 +65,7 @@ struct FactorShared {
 };
 
 template <class Shape>
-__global__ void __launch_bounds__(32 * kFactorWarps)
+__global__ void __launch_bounds__(32 * kFactorWarps, 1)
     split_factor_kernel(const __grid_constant__ SplitArguments arguments) {
   constexpr int kThreads = 32 * kFactorWarps;
   using RingSlot = typename Shape::RingSlot;

@@ -23,7 +23,7 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
     for (const auto& candidate : all) {
       if (std::string_view(row.implementation) == candidate.name) implementation = &candidate;
     }
-    const std::string why = implementation ? objection(*implementation, params) : "not part of this build";
+    const std::string why = implementation ? objection_unnamed(*implementation, params) : "not part of this build";
     if (!why.empty()) {
       refused += text("; ", row.implementation, ": ", why);
       continue;
@@ -75,9 +75,11 @@ Result<std::string> explain(const VerifyParams& request) {
   std::string out = choice ? text("runs ", choice->implementation->name, "\n  because ", choice->because, "\n")
                            : text("runs nothing\n  because ", choice.error().message, "\n");
   for (const auto& implementation : verify_implementations()) {
-    const std::string why = dispatch::objection(implementation, params);
-    out += text("  ", implementation.name, why.empty() ? ": can run it, " : ": refuses: ",
-                why.empty() ? std::string(implementation.description) : why, "\n");
+    const std::string why = dispatch::objection(implementation, params),
+                      unnamed = dispatch::objection_unnamed(implementation, params);
+    out += text("  ", implementation.name,
+                !why.empty() ? ": refuses: " : !unnamed.empty() ? ": only if named: " : ": can run it, ",
+                !unnamed.empty() ? unnamed : std::string(implementation.description), "\n");
   }
   return out;
 }

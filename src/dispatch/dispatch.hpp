@@ -17,5 +17,12 @@ std::string objection(const Implementation<Params>& implementation, const Params
   if (std::string why = implementation.missing(); !why.empty()) return "not on this machine: " + why;
   return implementation.refuses(params);
 }
+// "" if the dispatcher may pick it, else why not.
+template <class Params>
+std::string objection_unnamed(const Implementation<Params>& implementation, const Params& params) {
+  std::string why = objection(implementation, params);
+  if (why.empty() && implementation.unless_named) why = implementation.unless_named(params);
+  return why;
+}
 
 }  // namespace canopy::dispatch

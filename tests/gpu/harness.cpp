@@ -23,7 +23,11 @@ std::int64_t row_bytes(const HostTensor& x) {
   return static_cast<std::int64_t>(x.bytes.size()) / (x.shape[0] * x.shape[1]);
 }
 
+const char* wanted = "";
+
 }  // namespace
+
+void only(const char* part_of_name) { wanted = part_of_name; }
 
 const std::vector<Contender>& contenders() {
   static const std::vector<Contender> all = [] {
@@ -37,7 +41,10 @@ const std::vector<Contender>& contenders() {
         if (!implementation.refuses(params).empty()) continue;
         const std::string name = implementation.name;
         const bool serial = name.find("serial") != std::string::npos;
-        list.push_back({&implementation, p.precision, p.relative, p.absolute, serial ? name : name + " " + p.name});
+        const bool series = implementation.unless_named != nullptr;
+        if ((name + " " + p.name).find(wanted) == std::string::npos) continue;
+        list.push_back(
+            {&implementation, p.precision, p.relative, p.absolute, serial ? name : name + " " + p.name, series});
       }
     }
     return list;

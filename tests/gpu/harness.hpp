@@ -18,9 +18,13 @@ struct Contender {
   canopy_precision precision;
   double relative, absolute;  // docs/math.md, tolerances; absolute 0: only relative is stated for tensor cores
   std::string name;
+  bool series;  // Neumann or squaring: right on shallow trees, and on deep ones if keys are not alike (docs/numerics.md)
 };
-// Every CUDA entry in every precision that it takes for K = V = 128.
+// Every CUDA entry in every precision that it takes for K = V = 128, or those whose names contain what only() was given.
 const std::vector<Contender>& contenders();
+void only(const char* part_of_name);
+// Depth to which a series is judged whatever the keys (src/cuda/blocks.cu).
+inline constexpr int kSeriesDepth = 10;
 // Whether it takes a stash: one operand a number is too little for a stored u.
 inline bool stores_u(const Contender& contender) {
   return contender.precision != CANOPY_PRECISION_HALF && contender.precision != CANOPY_PRECISION_FAST;

@@ -1,5 +1,5 @@
-// gpu_test [parity isolation commit graphs rounds conv] [--light]: exit status 0 all passed, 1 a check failed, 2 no
-// device.
+// gpu_test [parity isolation commit graphs rounds conv] [--light] [--only PART]: PART of a contender's name, as in
+// cuda_split. Exit status 0 all passed, 1 a check failed, 2 no device.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -21,12 +21,16 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     bool known = !std::strcmp(argv[i], "--light");
     light |= known;
+    if (!std::strcmp(argv[i], "--only") && i + 1 < argc) {
+      only(argv[++i]);
+      continue;
+    }
     for (const auto& group : groups) {
       if (std::strcmp(argv[i], group.name) != 0) continue;
       known = named = true;
     }
     if (known) continue;
-    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds, conv or --light, got '%s'\n",
+    std::fprintf(stderr, "gpu_test: expected parity, isolation, commit, graphs, rounds, conv, --light or --only PART, got '%s'\n",
                  argv[i]);
     return 2;
   }

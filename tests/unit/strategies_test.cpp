@@ -1,0 +1,125 @@
+// What the CUDA solve strategies refuse, and what the dispatcher leaves to callers who name them. Nothing is launched, so
+// no GPU is needed; without CUDA in the build the entries are not there.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "dispatch/dispatch.hpp"
+#include "host/host_problem.hpp"
+
+namespace canopy {
+namespace {
+
+struct Call {
+  host::HostProblem owner;
+  host::HostTensor o, u, l;
+  VerifyParams params;
+  explicit Call(int nodes, canopy_dtype input = CANOPY_BF16, int dim = 128, const char* family = "chain") {
+    host::ProblemSpec spec;
+    spec.heads_k = 1, spec.heads_v = 2, spec.dim_k = spec.dim_v = dim, spec.input = input;
+    spec.family.name = family, spec.family.nodes = nodes;
+    owner = *host::make_problem(spec);
+    params = *owner.verify();
+    params.problem.device = CANOPY_CUDA;
+    o = host::HostTensor::make(CANOPY_F32, {1, nodes, 2, dim});
+    u = o, l = host::HostTensor::make(CANOPY_F32, {1, nodes, 2});
+    params.o = o.view();
+  }
+  Call& with(canopy_precision precision, bool stash = false) {
+    params.precision = precision;
+    params.stash_u = stash ? u.view() : Tensor{}, params.stash_l = stash ? l.view() : Tensor{};
+    return *this;
+  }
+};
+
+const VerifyImplementation* entry(const char* name) { return find_verify(name); }
+#define SKIP_WITHOUT_CUDA() \
+  if (!entry("cuda_fused")) GTEST_SKIP() << "no CUDA in this build"
+
+constexpr const char* kTensorCore[] = {"cuda_split", "cuda_neumann", "cuda_squaring", "cuda_dense"};
+
+TEST(Strategies, EachIsAnEntryOfItsOwn) {
+  SKIP_WITHOUT_CUDA();
+  for (const char* name : kTensorCore) {
+    ASSERT_NE(entry(name), nullptr) << name;
+    EXPECT_EQ(entry(name)->device, CANOPY_CUDA);
+    for (const int nodes : {1, 2, 16, 17, 64, 65, 255, 256}) {
+      Call call(nodes);
+      EXPECT_EQ(entry(name)->refuses(call.params), "") << name;
+      EXPECT_GT(entry(name)->workspace(call.params), 0u) << name;
+      EXPECT_EQ(entry(name)->workspace(call.params) % 64, 0u) << name;
+    }
+  }
+}
+
+TEST(Strategies, RefusalsSayWhatWasExpectedWhatCameAndWhatToDo) {
+  SKIP_WITHOUT_CUDA();
+  const auto why = [](const char* name, const Call& call) { return entry(name)->refuses(call.params); };
+  for (const char* name : kTensorCore) {
+    EXPECT_EQ(why(name, Call(8, CANOPY_F32)).rfind("q.dtype = 0: expected bf16, which this ", 0), 0u) << name;
+    EXPECT_EQ(why(name, Call(8, CANOPY_F16)).rfind("q.dtype = 2: expected bf16, which this ", 0), 0u) << name;
+    EXPECT_EQ(why(name, Call(8, CANOPY_BF16, 32)), "dim_k, dim_v = 32, 32: expected 64 or 128 each") << name;
+    for (const canopy_precision precision : {CANOPY_PRECISION_FP32, CANOPY_PRECISION_FAST})
+      EXPECT_EQ(why(name, Call(8).with(precision)).rfind("precision = " + std::to_string(precision) + ": expected ", 0),
+                0u)
+          << name;
+    for (const canopy_precision precision : {CANOPY_PRECISION_DEFAULT, CANOPY_PRECISION_PRECISE})
+      for (const bool stash : {false, true}) EXPECT_EQ(why(name, Call(8).with(precision, stash)), "") << name;
+    Call shifted(8);
+    shifted.params.problem.k.stride[2] += 3;
+    EXPECT_EQ(why(name, shifted).rfind("k: expected rows on 16-byte boundaries", 0), 0u) << name;
+    Call on_the_host(8);
+    on_the_host.params.problem.device = CANOPY_CPU;
+    EXPECT_EQ(why(name, on_the_host).rfind("problem.device = 0 (cpu)", 0), 0u) << name;
+  }
+  for (const char* name : {"cuda_split", "cuda_dense"}) {
+    EXPECT_EQ(why(name, Call(8).with(CANOPY_PRECISION_HALF)), "") << name;
+    EXPECT_EQ(why(name, Call(8).with(CANOPY_PRECISION_HALF, true)).rfind("precision = 3 with stash_u", 0), 0u) << name;
+  }
+  for (const char* name : {"cuda_neumann", "cuda_squaring"})
+    EXPECT_NE(why(name, Call(8).with(CANOPY_PRECISION_HALF)).find("the terms of the series cancel"), std::string::npos)
+        << name;
+}
+
+// The depth of a tree on the device is not known to the host, only that T nodes are at most T - 1 deep.
+TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
+  SKIP_WITHOUT_CUDA();
+  for (const char* name : {"cuda_neumann", "cuda_squaring"}) {
+    ASSERT_NE(entry(name)->unless_named, nullptr);
+    for (const int nodes : {1, 2, 11}) EXPECT_EQ(entry(name)->unless_named(Call(nodes).params), "") << nodes;
+    for (const int nodes : {12, 64, 256}) {
+      const Call call(nodes);
+      EXPECT_EQ(entry(name)->refuses(call.params), "") << "asked for by name it runs";
+      EXPECT_EQ(entry(name)->unless_named(call.params),
+                "nodes = " + std::to_string(nodes) + ": a tree of as many may be " + std::to_string(nodes - 1) +
+                    " deep, and the series is to be trusted to depth 10 (docs/numerics.md); ask for it by name, or use "
+                    "cuda_fused");
+    }
+  }
+  for (const char* name : {"cuda_split", "cuda_dense", "cuda_fused", "cuda_serial_resident"})
+    EXPECT_EQ(entry(name)->unless_named, nullptr) << name;
+}
+
+TEST(Dispatch, WhatIsLeftToThoseWhoNameItIsNotPicked) {
+  const VerifyImplementation shy{"shy",
+                                 "",
+                                 CANOPY_CPU,
+                                 1,
+                                 1,
+                                 [] { return std::string(); },
+                                 [](const VerifyParams& p) { return p.problem.nodes > 20 ? "too many" : std::string(); },
+                                 [](const VerifyParams&) { return std::size_t{0}; },
+                                 [](const VerifyParams&, void*, void*) { return Error{}; },
+                                 [](const VerifyParams& p) { return p.problem.nodes > 10 ? "risky" : std::string(); }};
+  VerifyParams params = verify_params();
+  params.problem.nodes = 10;
+  EXPECT_EQ(dispatch::objection_unnamed(shy, params), "");
+  params.problem.nodes = 11;
+  EXPECT_EQ(dispatch::objection(shy, params), "");
+  EXPECT_EQ(dispatch::objection_unnamed(shy, params), "risky");
+  params.problem.nodes = 21;
+  EXPECT_EQ(dispatch::objection_unnamed(shy, params), "too many");
+}
+
+}  // namespace
+}  // namespace canopy
