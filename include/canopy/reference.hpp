@@ -33,9 +33,9 @@ struct Output {
 Output<double> oracle(const Head<double>& head, std::vector<std::vector<double>>* states = nullptr);
 
 // Solvers of (E6).
-enum class Solver { row, blocked, neumann, squaring, level, path_blocked };
-inline constexpr Solver kSolvers[] = {Solver::row,      Solver::blocked, Solver::neumann,
-                                      Solver::squaring, Solver::level,   Solver::path_blocked};
+enum class Solver { row, blocked, level, path_blocked, neumann, squaring };
+inline constexpr Solver kSolvers[] = {Solver::row,          Solver::blocked, Solver::level,
+                                      Solver::path_blocked, Solver::neumann, Solver::squaring};
 std::string_view name_of(Solver solver);
 // Substitution in one order or another: bounded error on every input. Neumann and squaring are not.
 bool stable(Solver solver);

@@ -156,14 +156,14 @@ std::string_view name_of(Solver solver) {
       return "row";
     case Solver::blocked:
       return "blocked";
-    case Solver::neumann:
-      return "neumann";
-    case Solver::squaring:
-      return "squaring";
     case Solver::level:
       return "level";
     case Solver::path_blocked:
       return "path_blocked";
+    case Solver::neumann:
+      return "neumann";
+    case Solver::squaring:
+      return "squaring";
   }
   return "";
 }
@@ -179,14 +179,14 @@ std::vector<Real> solve(const System<Real>& system, const Tree& tree, Solver sol
       return solve_row(system, watch);
     case Solver::blocked:
       return solve_blocked(system, b, watch);
-    case Solver::neumann:
-      return solve_neumann(system, tree.depth(), watch);
-    case Solver::squaring:
-      return solve_squaring(system, tree.depth(), watch);
     case Solver::level:
       return solve_level(system, tree, watch);
     case Solver::path_blocked:
       return solve_path_blocked(system, tree, b, watch);
+    case Solver::neumann:
+      return solve_neumann(system, tree.depth(), watch);
+    case Solver::squaring:
+      return solve_squaring(system, tree.depth(), watch);
   }
   return {};
 }
