@@ -4,6 +4,7 @@
 #include "canopy/reference.hpp"
 #include "element.hpp"
 #include "gates.hpp"
+#include "reference/rows.hpp"
 
 namespace canopy::reference {
 namespace {
@@ -51,15 +52,7 @@ Head<double> load_head(const Problem& problem, int b, int hv, const Tree& tree) 
   }
   if (!problem.q.data) head.q.assign(head.k.size(), 0.0);
 
-  const std::int64_t* stride = problem.state.stride;
-  const bool v_first = problem.state_layout == CANOPY_STATE_VK;
-  const std::int64_t k_stride = v_first ? stride[4] : stride[3], v_stride = v_first ? stride[3] : stride[4];
-  const std::int64_t origin = slot_of(problem, problem.slot_index, b) * stride[1] + hv * stride[2];
-  for (int r = 0; r < problem.dim_k; ++r) {
-    for (int c = 0; c < problem.dim_v; ++c) {
-      head.state.push_back(load_element(problem.state.dtype, problem.state.data, origin + r * k_stride + c * v_stride));
-    }
-  }
+  head.state = load_state(problem, 0, slot_of(problem, problem.slot_index, b), hv);
   return head;
 }
 
