@@ -1,8 +1,10 @@
 // The tree convolution: its calls, its registry, and the choice among it.
+#include <limits>
 #include <vector>
 
 #include "call.hpp"
 #include "conv_rows.hpp"
+#include "element.hpp"
 #include "registry.hpp"
 
 namespace canopy {
@@ -48,6 +50,16 @@ CommitParams rows_of(const ConvCommitParams& params) {
   rows.leaf = params.leaf, rows.dst_slot = params.dst_slot;
   rows.track_leaf = params.track_leaf, rows.track_slot = params.track_slot;
   return rows;
+}
+
+void write_nan(const ConvVerifyParams& params, int b, int nodes) {
+  const Tensor& o = params.o;
+  for (int node = 0; node < nodes; ++node) {
+    for (int c = 0; c < params.problem.channels; ++c) {
+      const std::int64_t at = b * o.stride[1] + node * o.stride[2] + c;
+      store_element(o.dtype, o.data, at, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
 }
 
 int input_before(const std::int32_t* parents, int node, int back, int window) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpu/kernels.hpp"
+#include "host_entry.hpp"
 #include "registry.hpp"
 
 #ifdef _OPENMP
@@ -127,10 +128,8 @@ Error run_serial_snapshot(const VerifyParams& params, void* workspace, void*) {
   return {};
 }
 
-std::string nothing_missing() { return {}; }
-
 std::string refuses_verify(const VerifyParams& params) {
-  if (params.problem.device != CANOPY_CPU) return "problem.device: the pointers must be host memory (CANOPY_CPU)";
+  if (std::string why = refuses_device(params); !why.empty()) return why;
   if (params.precision != CANOPY_PRECISION_DEFAULT && params.precision != CANOPY_PRECISION_FP32)
     return "precision = " + std::to_string(params.precision) +
            ": the CPU computes in fp32 (CANOPY_PRECISION_DEFAULT or CANOPY_PRECISION_FP32)";
@@ -195,7 +194,7 @@ Error run_commit(const CommitParams& params, void* workspace, void*) {
 template <canopy_commit_method method>
 std::string refuses_commit(const CommitParams& params) {
   static constexpr const char* kNames[] = {"resolve", "stash", "replay"};
-  if (params.problem.device != CANOPY_CPU) return "problem.device: the pointers must be host memory (CANOPY_CPU)";
+  if (std::string why = refuses_device(params); !why.empty()) return why;
   if (params.method != method)
     return std::string("method = ") + kNames[params.method] + ": this implementation commits by " + kNames[method];
   return {};
@@ -231,15 +230,15 @@ void use_kernels(const Kernels* set) { chosen = set; }
 
 std::span<const VerifyImplementation> cpu_verify_implementations() {
   static const VerifyImplementation kTable[] = {
-      {"cpu_closed_form", "path-compressed triangular solve, fp32, vectorised", CANOPY_CPU, 1e-5, 1e-5,
-       cpu::nothing_missing, cpu::refuses_verify,
-       [](const VerifyParams& p) { return cpu::verify_workspace(p, cpu::closed_form_method()); }, cpu::run_closed_form},
+      {"cpu_closed_form", "path-compressed triangular solve, fp32, vectorised", CANOPY_CPU, 1e-5, 1e-5, nothing_missing,
+       cpu::refuses_verify, [](const VerifyParams& p) { return cpu::verify_workspace(p, cpu::closed_form_method()); },
+       cpu::run_closed_form},
       {"cpu_serial_resident", "recurrence node by node, the state stays in cache while parent = previous node",
-       CANOPY_CPU, 1e-5, 1e-5, cpu::nothing_missing, cpu::refuses_verify,
+       CANOPY_CPU, 1e-5, 1e-5, nothing_missing, cpu::refuses_verify,
        [](const VerifyParams& p) { return cpu::verify_workspace(p, cpu::resident_method()); },
        cpu::run_serial_resident},
       {"cpu_serial_snapshot", "recurrence node by node, a state written per node and the parent's read back",
-       CANOPY_CPU, 1e-5, 1e-5, cpu::nothing_missing, cpu::refuses_verify,
+       CANOPY_CPU, 1e-5, 1e-5, nothing_missing, cpu::refuses_verify,
        [](const VerifyParams& p) { return cpu::verify_workspace(p, cpu::snapshot_method()); },
        cpu::run_serial_snapshot},
   };
@@ -249,11 +248,11 @@ std::span<const VerifyImplementation> cpu_verify_implementations() {
 std::span<const CommitImplementation> cpu_commit_implementations() {
   static const CommitImplementation kTable[] = {
       {"cpu_commit_resolve", "solves the accepted path's chain again; verification stores nothing", CANOPY_CPU, 1e-5,
-       1e-5, cpu::nothing_missing, cpu::refuses_commit<CANOPY_COMMIT_RESOLVE>, cpu::commit_workspace, cpu::run_commit},
+       1e-5, nothing_missing, cpu::refuses_commit<CANOPY_COMMIT_RESOLVE>, cpu::commit_workspace, cpu::run_commit},
       {"cpu_commit_stash", "rebuilds the state from the u that verification stored", CANOPY_CPU, 1e-5, 1e-5,
-       cpu::nothing_missing, cpu::refuses_commit<CANOPY_COMMIT_STASH>, cpu::commit_workspace, cpu::run_commit},
-      {"cpu_commit_replay", "the recurrence along the accepted path, in order", CANOPY_CPU, 1e-5, 1e-5,
-       cpu::nothing_missing, cpu::refuses_commit<CANOPY_COMMIT_REPLAY>, cpu::commit_workspace, cpu::run_commit},
+       nothing_missing, cpu::refuses_commit<CANOPY_COMMIT_STASH>, cpu::commit_workspace, cpu::run_commit},
+      {"cpu_commit_replay", "the recurrence along the accepted path, in order", CANOPY_CPU, 1e-5, 1e-5, nothing_missing,
+       cpu::refuses_commit<CANOPY_COMMIT_REPLAY>, cpu::commit_workspace, cpu::run_commit},
   };
   return kTable;
 }

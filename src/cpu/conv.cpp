@@ -1,9 +1,8 @@
 // The tree convolution on the CPU: pieces of a few channels of a sequence over OpenMP threads.
-#include <limits>
-
 #include "conv_rows.hpp"
 #include "cpu/kernels.hpp"
 #include "element.hpp"
+#include "host_entry.hpp"
 #include "registry.hpp"
 
 namespace canopy::cpu {
@@ -11,20 +10,13 @@ namespace {
 
 int pieces_of(const ConvProblem& p) { return (p.channels + kConvChannels - 1) / kConvChannels; }
 
-void poison(const ConvVerifyParams& params, int b, int nodes) {
-  const Tensor& o = params.o;
-  for (int node = 0; node < nodes; ++node)
-    for (int c = 0; c < params.problem.channels; ++c)
-      store_element(o.dtype, o.data, b * o.stride[1] + node * o.stride[2] + c, std::numeric_limits<float>::quiet_NaN());
-}
-
 Error run_verify(const ConvVerifyParams& params, void*, void*) {
   const ConvProblem& p = params.problem;
   const Problem rows = rows_of(p);
   for (int b = 0; b < p.batch; ++b) {
     const std::int32_t flags = row_flags(rows, b);
     if (params.row_status) params.row_status[b] = flags;
-    if (slot_of(rows, rows.slot_index, b) >= 0 && flags == CANOPY_ROW_BAD_TREE) poison(params, b, count_of(rows, b));
+    if (slot_of(rows, rows.slot_index, b) >= 0 && flags == CANOPY_ROW_BAD_TREE) write_nan(params, b, count_of(rows, b));
   }
   const std::int64_t pieces = std::int64_t{p.batch} * pieces_of(p);
 #pragma omp parallel for schedule(dynamic, 1)
@@ -105,24 +97,13 @@ Error run_commit(const ConvCommitParams& params, void*, void*) {
   return {};
 }
 
-std::string nothing_missing() { return {}; }
-
-template <class Params>
-std::string refuses(const Params& params) {
-  return params.problem.device == CANOPY_CPU ? "" : "problem.device: the pointers must be host memory (CANOPY_CPU)";
-}
-template <class Params>
-std::size_t no_workspace(const Params&) {
-  return 0;
-}
-
 constexpr ConvVerifyImplementation kVerify[] = {
     {"cpu_conv", "all nodes of a few channels at a time, vectorised", CANOPY_CPU, 1e-6, 1e-6, nothing_missing,
-     refuses<ConvVerifyParams>, no_workspace<ConvVerifyParams>, run_verify},
+     refuses_device<ConvVerifyParams>, no_workspace<ConvVerifyParams>, run_verify},
 };
 constexpr ConvCommitImplementation kCommit[] = {
     {"cpu_conv_commit", "the last inputs of the accepted path gathered into the pool", CANOPY_CPU, 0, 0,
-     nothing_missing, refuses<ConvCommitParams>, no_workspace<ConvCommitParams>, run_commit},
+     nothing_missing, refuses_device<ConvCommitParams>, no_workspace<ConvCommitParams>, run_commit},
 };
 
 }  // namespace

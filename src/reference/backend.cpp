@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "element.hpp"
+#include "host_entry.hpp"
 #include "message.hpp"
 #include "reference/rows.hpp"
 #include "registry.hpp"
@@ -112,30 +113,19 @@ Error run_commit(const CommitParams& params, void*, void*) {
   return {};
 }
 
-std::string never_missing() { return {}; }
-
-std::string refuses_device(const Problem& problem) {
-  return problem.device == CANOPY_CPU ? "" : "device is cuda: expected cpu; copy the tensors to the host";
-}
-
 std::string refuses_verify(const VerifyParams& params) {
   if (params.precision > CANOPY_PRECISION_FP32) {
     return text("precision = ", params.precision,
                 ": expected 0 (default) or 1 (fp32), the others are for tensor cores");
   }
-  return refuses_device(params.problem);
+  return refuses_device(params);
 }
 
 template <int kMethod>
 std::string refuses_commit(const CommitParams& params) {
   constexpr const char* names[] = {"resolve", "stash", "replay"};
   if (params.method != kMethod) return text("method is ", names[params.method], ": expected ", names[kMethod]);
-  return refuses_device(params.problem);
-}
-
-template <class Params>
-std::size_t no_workspace(const Params&) {
-  return 0;
+  return refuses_device(params);
 }
 
 // fp64 results rounded once to fp32: half a unit in the last place, 6e-8. The closed form is fp32 throughout, and a
@@ -143,18 +133,18 @@ std::size_t no_workspace(const Params&) {
 constexpr double kRounding = 1e-7, kFp32 = 1e-5;
 
 constexpr VerifyImplementation kVerify[] = {
-    {"reference_serial", "the fp64 oracle (E1), a state per node", CANOPY_CPU, kRounding, kRounding, never_missing,
+    {"reference_serial", "the fp64 oracle (E1), a state per node", CANOPY_CPU, kRounding, kRounding, nothing_missing,
      refuses_verify, no_workspace<VerifyParams>, run_serial},
     {"reference_closed_form", "the closed form (E2 to E7) in fp32, path-compressed blocked substitution", CANOPY_CPU,
-     kFp32, kFp32, never_missing, refuses_verify, no_workspace<VerifyParams>, run_closed_form},
+     kFp32, kFp32, nothing_missing, refuses_verify, no_workspace<VerifyParams>, run_closed_form},
 };
 
 constexpr CommitImplementation kCommit[] = {
     {"reference_resolve", "the accepted chain solved again in fp64 (E6, E8)", CANOPY_CPU, kRounding, kRounding,
-     never_missing, refuses_commit<CANOPY_COMMIT_RESOLVE>, no_workspace<CommitParams>, run_commit},
-    {"reference_stash", "E8 from the U and l of verification, in fp64", CANOPY_CPU, kFp32, kFp32, never_missing,
+     nothing_missing, refuses_commit<CANOPY_COMMIT_RESOLVE>, no_workspace<CommitParams>, run_commit},
+    {"reference_stash", "E8 from the U and l of verification, in fp64", CANOPY_CPU, kFp32, kFp32, nothing_missing,
      refuses_commit<CANOPY_COMMIT_STASH>, no_workspace<CommitParams>, run_commit},
-    {"reference_replay", "E1 along the accepted path in fp64", CANOPY_CPU, kRounding, kRounding, never_missing,
+    {"reference_replay", "E1 along the accepted path in fp64", CANOPY_CPU, kRounding, kRounding, nothing_missing,
      refuses_commit<CANOPY_COMMIT_REPLAY>, no_workspace<CommitParams>, run_commit},
 };
 

@@ -2,11 +2,11 @@
 // the node's own put behind. fp32 with one rounding a tap, as every implementation; SiLU in fp64, rounded once.
 #include <array>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "conv_rows.hpp"
 #include "element.hpp"
+#include "host_entry.hpp"
 #include "reference/rows.hpp"
 #include "registry.hpp"
 
@@ -61,13 +61,6 @@ std::vector<std::int32_t> live_parents(const Problem& rows, int b) {
   return parents;
 }
 
-void poison(const ConvVerifyParams& params, int b, int nodes) {
-  const Tensor& o = params.o;
-  for (int node = 0; node < nodes; ++node)
-    for (int c = 0; c < params.problem.channels; ++c)
-      store_element(o.dtype, o.data, b * o.stride[1] + node * o.stride[2] + c, std::numeric_limits<float>::quiet_NaN());
-}
-
 Error run_verify(const ConvVerifyParams& params, void*, void*) {
   const Problem rows = rows_of(params.problem);
   for (int b = 0; b < rows.batch; ++b) {
@@ -75,7 +68,7 @@ Error run_verify(const ConvVerifyParams& params, void*, void*) {
     const std::int64_t slot = slot_of(rows, rows.slot_index, b);
     if (params.row_status) params.row_status[b] = flags;
     if (slot < 0) continue;
-    if (flags == CANOPY_ROW_BAD_TREE) poison(params, b, count_of(rows, b));
+    if (flags == CANOPY_ROW_BAD_TREE) write_nan(params, b, count_of(rows, b));
     if (flags || count_of(rows, b) == 0) continue;
     const std::vector<std::int32_t> parents = live_parents(rows, b);
 #pragma omp parallel for
@@ -133,24 +126,13 @@ Error run_commit(const ConvCommitParams& params, void*, void*) {
   return {};
 }
 
-std::string never_missing() { return {}; }
-
-template <class Params>
-std::string refuses(const Params& params) {
-  return params.problem.device == CANOPY_CPU ? "" : "device is cuda: expected cpu; copy the tensors to the host";
-}
-template <class Params>
-std::size_t no_workspace(const Params&) {
-  return 0;
-}
-
 constexpr ConvVerifyImplementation kVerify[] = {
     {"reference_conv", "the serial definition of the tree convolution (E9), a window a node", CANOPY_CPU, 1e-6, 1e-6,
-     never_missing, refuses<ConvVerifyParams>, no_workspace<ConvVerifyParams>, run_verify},
+     nothing_missing, refuses_device<ConvVerifyParams>, no_workspace<ConvVerifyParams>, run_verify},
 };
 constexpr ConvCommitImplementation kCommit[] = {
     {"reference_conv_commit", "the window with the path's inputs put behind it one by one", CANOPY_CPU, 0, 0,
-     never_missing, refuses<ConvCommitParams>, no_workspace<ConvCommitParams>, run_commit},
+     nothing_missing, refuses_device<ConvCommitParams>, no_workspace<ConvCommitParams>, run_commit},
 };
 
 }  // namespace

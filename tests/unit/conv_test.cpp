@@ -242,7 +242,7 @@ TEST(Conv, NamesAndDevices) {
   EXPECT_EQ(conv_verify(hand.verify, "reference_conv", nullptr, 0).message,
             "reference_conv: device is cuda: expected cpu; copy the tensors to the host");
   EXPECT_EQ(conv_verify_workspace(hand.verify, "cpu_conv").error().message,
-            "cpu_conv: problem.device: the pointers must be host memory (CANOPY_CPU)");
+            "cpu_conv: device is cuda: expected cpu; copy the tensors to the host");
 }
 
 // ---- refusals ----------------------------------------------------------------------------------------------------
