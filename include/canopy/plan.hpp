@@ -19,7 +19,7 @@ struct Block {
   std::int32_t first = 0, rows = 0, ancestors = 0;
 };
 
-// Everything is numbered by depth-first rank r, except `order`, which maps back to nodes. int16 keeps it in L1.
+// Indices and values are depth-first ranks, but for the values of `order` and the index of `rank`, which are nodes.
 struct Plan {
   std::int32_t nodes = 0, depth = 0, blocks = 0;
   std::int16_t order[kMaxNodes];    // node at rank r
