@@ -111,6 +111,9 @@ constexpr VerifyImplementation kVerify[] = {
     {"cuda_dense", "blocked substitution over all 64-node blocks, not path-compressed, tensor cores", CANOPY_CUDA,
      kHalf, 2 * kHalf, missing, refuses<VerifyParams, dense_refuses>, workspace<VerifyParams, dense_workspace>,
      run<VerifyParams, launch_dense>},
+    {"cuda_hybrid", "heavy chains side by side, the recurrence along each, their states handed on where they branch",
+     CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, hybrid_refuses>,
+     workspace<VerifyParams, hybrid_workspace>, run<VerifyParams, launch_hybrid>},
 };
 
 constexpr CommitImplementation kCommit[] = {

@@ -1,5 +1,5 @@
-// Kernel 2 of the solve strategies that are not path-compressed: R (E5), the solve of (I + G) U = R (E6) in one of three
-// ways, and O (E7), for 32 value columns of all nodes, from the blocks that kernel 1 left in the workspace.
+// Kernel 2 of the solve strategies that are not path-compressed: R (E5), the solve of (I + G) U = R (E6) in one of
+// three ways, and O (E7), for 32 value columns of all nodes, from the blocks that kernel 1 left in the workspace.
 //
 // dense      64 nodes after another: U = W (R - G U of all blocks before), W = (I + G)^-1 of the 64 rows.
 // neumann    Z = R, U = R; depth times Z <- -G Z, U <- U + Z. After m rounds Z is exactly 0 above depth m: such blocks
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
 
   // R = beta (v - exp(l) S0^T k)   (E5)
   float u[kRowBlocks][1][2][4];
-  const char* const values = of.v.of(work.b, work.head) + column * static_cast<int>(sizeof(Input)) +
-                             value_chunk<Shape>(lane);
+  const char* const values =
+      of.v.of(work.b, work.head) + column * static_cast<int>(sizeof(Input)) + value_chunk<Shape>(lane);
 #pragma unroll
   for (int n = 0; n < kRowBlocks; ++n) {
     const int i = part + kWideBlocks * n;

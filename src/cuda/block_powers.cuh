@@ -1,9 +1,9 @@
-// Between kernels 1 and 2 of squaring: the powers (-G)^2, (-G)^4, ... of one (sequence, value head), as far as its depth
-// asks for them, from blocks to blocks in the workspace.
+// Between kernels 1 and 2 of squaring: the powers (-G)^2, (-G)^4, ... of one (sequence, value head), as far as its
+// depth asks for them, from blocks to blocks in the workspace.
 //
 // A product of two blocks needs the second one transposed as an operand. So each power is kept both ways, and both ways
-// are made from the same operands: P P, and its transpose as P^T P^T. Of a power that is squared no more the transpose is
-// written all the same.
+// are made from the same operands: P P, and its transpose as P^T P^T. Of a power that is squared no more the transpose
+// is written all the same.
 #pragma once
 
 #include "cuda/blocks.cuh"
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(32 * kPowerWarps, 1)
   std::uint8_t* const powers = arguments.g + first * kBytes;
   std::uint8_t* const turned[2] = {arguments.transposed[0] + first * kBytes, arguments.transposed[1] + first * kBytes};
   for (int power = 1; 1 << power <= plan.depth; ++power) {
-    const std::uint8_t *const from = powers + (power - 1) * arguments.power * kBytes,
-                       *const from_turned = turned[(power - 1) % 2];
+    const std::uint8_t *const from = powers + (power - 1) * arguments.power * kBytes, *const from_turned =
+                                                                                          turned[(power - 1) % 2];
     std::uint8_t *const to = powers + power * arguments.power * kBytes, *const to_turned = turned[power % 2];
     __syncthreads();  // the power before is there, and `touched`
     int pair = 0;     // of the blocks that are there, which warps take in turn

@@ -1,9 +1,11 @@
-// Kernel 1 of the solve strategies that are not path-compressed (dense, Neumann, squaring): the 16 x 16 blocks of -G and
-// C (E4, E7) below and on the diagonal, once for each (sequence, value head), as tensor-core operands in the workspace.
+// Kernel 1 of the solve strategies that are not path-compressed (dense, Neumann, squaring): the 16 x 16 blocks of -G
+// and C (E4, E7) below and on the diagonal, once for each (sequence, value head), as tensor-core operands in the
+// workspace.
 //
-// Purpose    blocks (i, j <= i) of depth-first ranks 16 i .. + 15 against 16 j .. + 15. Rank x is r's ancestor or r itself
-//            where x <= r <= x + below[x]. Neumann and squaring leave out blocks without an ancestor; dense takes all.
-// Precision  raw products as the inputs are, exact, summed in fp32; decay in fp32; -G and C in kParts fp16 numbers each.
+// Purpose    blocks (i, j <= i) of depth-first ranks 16 i .. + 15 against 16 j .. + 15. Rank x is r's ancestor or r
+//            itself where x <= r <= x + below[x]. Neumann and squaring leave out blocks without an ancestor; dense
+//            takes all.
+// Precision  raw products of the inputs as they are, summed in fp32; decay in fp32; -G and C in kParts fp16 numbers.
 // Grid       x: pairs (I, J <= I) of 64-node blocks, y: value head, z: sequence. Warp w has the row block 4 I + w.
 // Dense      In place of -G the 64 x 64 diagonal blocks hold their part of (I + G)^-1, by substitution in fp32.
 // Not finite A coefficient that fp16 does not hold is stored as 0 and its row marked; kernel 2 answers with NaN for the
@@ -31,13 +33,13 @@ constexpr int most_powers(int nodes) {
 
 struct BlockArguments {
   FusedArguments fused;
-  std::uint8_t* operands;      // [B,H,blocks,2,K/16,512]: rows of K, then of Q, as B fragments
-  float* factors;              // [B,HV,blocks,3,16]: of key, query and value rows, as in Slot
-  std::uint8_t* g;             // [powers,B,HV,pairs,kParts,512]: (-G)^(2^p) as fragments; dense: also the inverses
-  std::uint8_t* transposed[2]; // squaring: [B,HV,pairs,kParts,512]: the transpose, of even and of odd powers
-  std::uint8_t* c;             // [B,HV,pairs,kParts,512]
-  std::uint32_t* marks;        // [powers,B,HV,pairs]: bit r: row r of the block is not finite
-  std::int64_t power;          // blocks in one power: B HV pairs
+  std::uint8_t* operands;       // [B,H,blocks,2,K/16,512]: rows of K, then of Q, as B fragments
+  float* factors;               // [B,HV,blocks,3,16]: of key, query and value rows, as in Slot
+  std::uint8_t* g;              // [powers,B,HV,pairs,kParts,512]: (-G)^(2^p) as fragments; dense: also the inverses
+  std::uint8_t* transposed[2];  // squaring: [B,HV,pairs,kParts,512]: the transpose, of even and of odd powers
+  std::uint8_t* c;              // [B,HV,pairs,kParts,512]
+  std::uint32_t* marks;         // [powers,B,HV,pairs]: bit r: row r of the block is not finite
+  std::int64_t power;           // blocks in one power: B HV pairs
   std::int32_t heads_k, blocks, pairs;
 
   CANOPY_HOST_DEVICE std::int64_t pair(int b, int head, int i, int j) const {
@@ -72,9 +74,9 @@ __device__ __forceinline__ unsigned touched_blocks(const DevicePlan& plan, int i
   return __reduce_or_sync(~0u, bits);
 }
 
-// A block in accumulator layout ([n][c]: row lane / 4 + 8 (c / 2), column 8 n + 2 (lane % 4) + c % 2) as fragments: of its
-// transpose as B operand, and with the middle registers exchanged of itself as A operand. Returns the rows that fp16 does
-// not hold, which are stored with zeros in their place.
+// A block in accumulator layout ([n][c]: row lane / 4 + 8 (c / 2), column 8 n + 2 (lane % 4) + c % 2) as fragments: of
+// its transpose as B operand, and with the middle registers exchanged of itself as A operand. Returns the rows with
+// elements that fp16 does not hold, for which 0 is stored.
 template <int kParts>
 __device__ __forceinline__ unsigned write_block(std::uint8_t* to, const float (&x)[2][4], int lane) {
   float y[2][4];
@@ -141,7 +143,7 @@ __device__ __forceinline__ void make_block(float (&g)[2][4], float (&c)[2][4], c
   constexpr int K = Shape::K;
   clear(g), clear(c);
   const std::uint8_t *const keys = slot.keys + tile_as_a<K>(lane), *const queries = slot.queries + tile_as_a<K>(lane),
-                     *const columns_b = columns + tile_as_b<K>(lane);
+                            *const columns_b = columns + tile_as_b<K>(lane);
 #pragma unroll 2
   for (int s = 0; s < K / 16; ++s) {
     std::uint32_t k[4], q[4], x[4];
@@ -298,8 +300,9 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
   if (wide_j == wide_i) {
     __syncthreads();  // other warps have read the rows
     if (live) {
-      prepare_step<Shape>(slot, shared.tables, rows, source, options, &shared.tables_ready, &shared.converted[warp],
-                          &shared.published[warp], [] {}, lane);
+      prepare_step<Shape>(
+          slot, shared.tables, rows, source, options, &shared.tables_ready, &shared.converted[warp],
+          &shared.published[warp], [] {}, lane);
       __syncwarp();
       if (work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head) {
         std::uint8_t* const to = block_operands<Shape>(arguments, work.b, work.key_head, i) + 16 * lane;

@@ -34,7 +34,7 @@ inline bool launches_dependently() {
 // Launches with `shared` bytes of dynamic shared memory, raising the function's limit where they need it: a property of
 // the function, so allowed while a graph is captured.
 template <class... Parameters>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 threads, std::size_t shared,
                           cudaStream_t stream, bool dependently, std::type_identity_t<Parameters>... arguments) {
   if (shared > 48 * 1024) {
     const cudaError_t error =
@@ -46,7 +46,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads,
   dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t launch{};
   launch.gridDim = grid;
-  launch.blockDim = dim3(threads);
+  launch.blockDim = threads;
   launch.dynamicSmemBytes = shared;
   launch.stream = stream;
   launch.attrs = &dependent;
@@ -54,7 +54,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads,
   return cudaLaunchKernelEx(&launch, kernel, arguments...);
 }
 template <class... Parameters>
-cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+cudaError_t launch_dependently(void (*kernel)(Parameters...), dim3 grid, dim3 threads, std::size_t shared,
                                cudaStream_t stream, std::type_identity_t<Parameters>... arguments) {
   return launch_kernel(kernel, grid, threads, shared, stream, launches_dependently(), arguments...);
 }

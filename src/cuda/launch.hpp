@@ -44,6 +44,11 @@ std::size_t serial_resident_workspace(const VerifyParams& params);
 Error launch_serial_snapshot(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
 Error launch_serial_resident(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
 
+// Heavy chains side by side, each serial; takes what the serial kernels take.
+std::string hybrid_refuses(const VerifyParams& params);
+std::size_t hybrid_workspace(const VerifyParams& params);
+Error launch_hybrid(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+
 // Commit (E8), params.method chooses; one launch for all layers.
 std::string commit_refuses(const CommitParams& params);
 std::size_t commit_workspace(const CommitParams& params);

@@ -143,6 +143,20 @@ __device__ inline void store_fours(float* at, const float (&x)[N]) {
   for (int n = 0; n < N; n += 4) *reinterpret_cast<float4*>(at + 8 * n) = {x[n], x[n + 1], x[n + 2], x[n + 3]};
 }
 
+// g and beta as they came, or raw a and b, to the log gate and beta of E1.
+__device__ inline void resolve_gates(const SerialArguments& args, int hv, float& log_gate, float& beta) {
+  if (args.raw_gates) {
+    const auto of_head = [&](const char* data, int dtype, std::int64_t step) {
+      return load_float(data + hv * step, dtype, 0);
+    };
+    log_gate = log_gate_from_raw(of_head(args.a_log, args.a_log_dtype, args.a_log_step),
+                                 log_gate + of_head(args.dt_bias, args.dt_bias_dtype, args.dt_bias_step));
+    beta = beta_from_raw(beta, args.beta_doubled);
+  } else {
+    log_gate = clamp_log_gate(log_gate);
+  }
+}
+
 // A node's scalars into `row` from the lanes' parts of k.k, q.q and k.q; all lanes of a warp take part, those whose
 // node is not `live` write nothing.
 template <int K, int Columns>
@@ -155,16 +169,7 @@ __device__ inline void deposit_scalars(const SerialArguments& args, const float 
   }
   const float key_query = lane_sum<8>(sums[2]);
   if (!live || threadIdx.x % 8 != 0) return;
-  if (args.raw_gates) {
-    const auto of_head = [&](const char* data, int dtype, std::int64_t step) {
-      return load_float(data + hv * step, dtype, 0);
-    };
-    log_gate = log_gate_from_raw(of_head(args.a_log, args.a_log_dtype, args.a_log_step),
-                                 log_gate + of_head(args.dt_bias, args.dt_bias_dtype, args.dt_bias_step));
-    beta = beta_from_raw(beta, args.beta_doubled);
-  } else {
-    log_gate = clamp_log_gate(log_gate);
-  }
+  resolve_gates(args, hv, log_gate, beta);
   row.scalars = {expf(log_gate), beta, key_norm, query_norm};
   row.key_query = key_query;
   row.log_gate = log_gate;

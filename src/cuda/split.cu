@@ -1,7 +1,6 @@
 // Host side of the split design: what it refuses, its workspace, its two launches.
-#include "cuda/split.cuh"
-
 #include "cuda/launch.hpp"
+#include "cuda/split.cuh"
 #include "cuda/tile/arguments.hpp"
 #include "cuda/tuning.hpp"
 

@@ -1,5 +1,5 @@
-// The split design: kernel 1 makes what does not depend on values once for each (sequence, value head), kernel 2 applies
-// it to value columns. Its steps are the fused kernel's, so its results are that kernel's to the bit.
+// The split design: kernel 1 makes what does not depend on values once for each (sequence, value head), kernel 2
+// applies it to value columns. Its steps are the fused kernel's, so its results are that kernel's to the bit.
 //
 // Purpose    as fused.cuh (E5 to E7, path-compressed). fused.cuh makes coefficients again in every CTA of a head:
 //            V / 32 times where CTAs are narrow.
@@ -8,10 +8,10 @@
 // Kernel 2   grid x: kColumns value columns, y: value head, z: sequence. One warp carries slots into the ring by
 //            cp.async, the others are the fused kernel's solver warps.
 // Workspace  operands [B,H,steps] of K and Q rows in 16 bits (written by the first value head of a key head), and
-//            coefficients [B,HV,steps]: W, -W G_path, C, C_path, factors of rows (SplitPart). `steps` is the most that a
-//            tree of T nodes can have. Then the fused kernel's spilt path rows.
-// Keeps      what fused.cuh keeps: a row's bits do not depend on the batch or the tile width, what is not finite stays in
-//            its subtree.
+//            coefficients [B,HV,steps]: W, -W G_path, C, C_path, factors of rows (SplitPart). `steps` is the most that
+//            a tree of T nodes can have. Then the fused kernel's spilt path rows.
+// Keeps      what fused.cuh keeps: a row's bits do not depend on the batch or the tile width, what is not finite stays
+//            in its subtree.
 #pragma once
 
 #include "cuda/fused.cuh"
@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   accumulate_gates<kThreads>(shared.tables, work.count, threadIdx.x);
   warp_arrive(&shared.tables_ready, lane);
 
-  const bool first_head = work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head;
+  const bool first_head =
+      work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head;
   for (int i = 0; step < work.steps; ++i, step += gridDim.x * kFactorWarps) {
     if (i > 0) {
       rows = StepRows(load_step(plan, step, lane), lane);
@@ -113,8 +114,9 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
     }
     barrier_wait(&shared.loaded[warp], i & 1);
     __syncwarp();
-    prepare_step<Shape>(slot, shared.tables, rows, source, {of.l2norm, of.l2norm_eps, of.scale}, &shared.tables_ready,
-                        &shared.converted[warp], &shared.published[warp], [] {}, lane);
+    prepare_step<Shape>(
+        slot, shared.tables, rows, source, {of.l2norm, of.l2norm_eps, of.scale}, &shared.tables_ready,
+        &shared.converted[warp], &shared.published[warp], [] {}, lane);
     __syncwarp();
     if (first_head && has_operands(plan.step[step])) {
       std::uint8_t* const to = operands_of<RingSlot>(arguments, work.b, work.key_head, step);
@@ -209,9 +211,9 @@ FusedInstance split_apply_instance() {
 }
 template <class Shape>
 SplitInstance split_instance() {
-  return {{launch_instance<SplitArguments, split_factor_kernel<Shape>>, 32 * kFactorWarps, 0,
-           sizeof(FactorShared<Shape>)},
-          split_apply_instance<Shape>()};
+  return {
+      {launch_instance<SplitArguments, split_factor_kernel<Shape>>, 32 * kFactorWarps, 0, sizeof(FactorShared<Shape>)},
+      split_apply_instance<Shape>()};
 }
 
 }  // namespace canopy::cuda

@@ -18,9 +18,9 @@ struct Contender {
   canopy_precision precision;
   double relative, absolute;  // docs/math.md, tolerances; absolute 0: only relative is stated for tensor cores
   std::string name;
-  bool series;  // Neumann or squaring: right on shallow trees, and on deep ones if keys are not alike (docs/numerics.md)
+  bool series;  // Neumann or squaring: right on shallow trees, and on deep ones where keys are not alike
 };
-// Every CUDA entry in every precision that it takes for K = V = 128, or those whose names contain what only() was given.
+// Every CUDA entry in every precision that it takes for K = V = 128; or those whose names hold what only() was given.
 const std::vector<Contender>& contenders();
 void only(const char* part_of_name);
 // Depth to which a series is judged whatever the keys (src/cuda/blocks.cu).
@@ -104,5 +104,6 @@ void test_isolation(Report& report, bool light);
 void test_commit(Report& report, bool light);
 void test_graphs(Report& report, bool light);
 void test_rounds(Report& report, bool light);
+void test_strategies(Report& report, bool light);
 
 }  // namespace canopy::gpu

@@ -1,5 +1,5 @@
-// What the CUDA solve strategies refuse, and what the dispatcher leaves to callers who name them. Nothing is launched, so
-// no GPU is needed; without CUDA in the build the entries are not there.
+// What the CUDA solve strategies refuse, and what the dispatcher leaves to callers who name them. Nothing is launched,
+// so no GPU is needed; without CUDA in the build the entries are not there.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -100,17 +100,29 @@ TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
     EXPECT_EQ(entry(name)->unless_named, nullptr) << name;
 }
 
+TEST(Strategies, TheHybridTakesWhatTheSerialKernelsTake) {
+  SKIP_WITHOUT_CUDA();
+  const VerifyImplementation &hybrid = *entry("cuda_hybrid"), &serial = *entry("cuda_serial_resident");
+  for (const canopy_dtype input : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
+    for (const int dim : {32, 64, 128})
+      for (const canopy_precision precision : {CANOPY_PRECISION_DEFAULT, CANOPY_PRECISION_FP32, CANOPY_PRECISION_HALF})
+        for (const bool stash : {false, true}) {
+          Call call(40, input, dim);
+          call.with(precision, stash);
+          EXPECT_EQ(hybrid.refuses(call.params), serial.refuses(call.params));
+        }
+  EXPECT_NE(hybrid.refuses(Call(40).with(CANOPY_PRECISION_HALF).params), "");
+  // A state for each node that can branch: a tree of T nodes has at most (T - 1) / 2 with more than one child.
+  const std::size_t state = 2 * 128 * 128 * 4;
+  EXPECT_EQ(hybrid.workspace(Call(5).params) - hybrid.workspace(Call(2).params), 2 * state);
+  EXPECT_EQ(hybrid.workspace(Call(256).params) - hybrid.workspace(Call(1).params), 127 * state);
+}
+
 TEST(Dispatch, WhatIsLeftToThoseWhoNameItIsNotPicked) {
-  const VerifyImplementation shy{"shy",
-                                 "",
-                                 CANOPY_CPU,
-                                 1,
-                                 1,
-                                 [] { return std::string(); },
-                                 [](const VerifyParams& p) { return p.problem.nodes > 20 ? "too many" : std::string(); },
-                                 [](const VerifyParams&) { return std::size_t{0}; },
-                                 [](const VerifyParams&, void*, void*) { return Error{}; },
-                                 [](const VerifyParams& p) { return p.problem.nodes > 10 ? "risky" : std::string(); }};
+  VerifyImplementation shy{};
+  shy.missing = [] { return std::string(); };
+  shy.refuses = [](const VerifyParams& p) { return std::string(p.problem.nodes > 20 ? "too many" : ""); };
+  shy.unless_named = [](const VerifyParams& p) { return std::string(p.problem.nodes > 10 ? "risky" : ""); };
   VerifyParams params = verify_params();
   params.problem.nodes = 10;
   EXPECT_EQ(dispatch::objection_unnamed(shy, params), "");

@@ -1,5 +1,5 @@
-// Instances of the strategies that are not path-compressed; blocks.cu picks by these names. One explicit instantiation of
-// kernels 1 and 2 a file.
+// Instances of the strategies that are not path-compressed; blocks.cu picks by these names. One explicit instantiation
+// of kernels 1 and 2 a file.
 #pragma once
 
 #include "cuda/instances/instance.hpp"

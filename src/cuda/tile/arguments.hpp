@@ -65,7 +65,9 @@ inline int this_architecture() {
   return 10 * major + minor;
 }
 
-inline float scale_of(const Problem& p) { return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k)); }
+inline float scale_of(const Problem& p) {
+  return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k));
+}
 
 // `spill`: path rows deeper than kPathRows, where the kernel keeps a path stack.
 inline FusedArguments fused_arguments(const VerifyParams& params, const DevicePlan* plan, void* spill) {

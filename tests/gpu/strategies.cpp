@@ -1,0 +1,81 @@
+// What tells the solve strategies apart: the split design gives the fused kernel's bits; the series hold to the depth
+// that they are trusted to, whatever the keys, and lose everything beyond; dense substitution does not.
+#include <cmath>
+#include <initializer_list>
+
+#include "gpu/harness.hpp"
+#include "message.hpp"
+
+namespace canopy::gpu {
+namespace {
+
+using host::Betas, host::Gates, host::Keys;
+
+const Contender* find(const std::string& name) {
+  for (const Contender& contender : contenders())
+    if (contender.name == name) return &contender;
+  return nullptr;
+}
+
+void same_bits(Report& report, bool light) {
+  const std::vector<std::pair<const char*, int>> shapes =
+      light ? std::vector<std::pair<const char*, int>>{{"best-first", 20}, {"chain", 70}}
+            : std::vector<std::pair<const char*, int>>{{"best-first", 16}, {"best-first", 256}, {"random", 200},
+                                                       {"chain", 1},       {"chain", 256},      {"spine", 255},
+                                                       {"star", 64},       {"caterpillar", 90}};
+  for (const char* precision : {"half", "precise"}) {
+    const Contender *fused = find(text("cuda_fused ", precision)), *split = find(text("cuda_split ", precision));
+    if (!fused || !split) continue;
+    for (const auto& [family, nodes] : shapes)
+      for (const bool raw : {false, true}) {
+        ProblemSpec spec = base(family, nodes);
+        spec.batch = 2, spec.heads_k = 2, spec.heads_v = 4;
+        spec.ragged = spec.slots = spec.raw_gates = spec.l2norm = raw;
+        HostProblem problem = make(spec);
+        const Outputs x = run(*fused, problem), y = run(*split, problem);
+        std::string wrong = x.error.ok() ? y.error.message : x.error.message;
+        if (wrong.empty() && (x.o.bytes != y.o.bytes || x.u.bytes != y.u.bytes || x.l.bytes != y.l.bytes))
+          wrong = "other bits than the fused kernel's";
+        report.add("split is fused", split->name, wrong.empty() ? "" : describe(spec) + ": " + wrong);
+      }
+  }
+}
+
+ProblemSpec remembering(int nodes, Keys keys) {
+  ProblemSpec spec = base("chain", nodes);
+  spec.keys = keys, spec.key_cosine = 0.99, spec.gates = Gates::zero, spec.betas = Betas::one;
+  return spec;
+}
+
+void series(Report& report, bool light) {
+  for (const Contender& contender : contenders()) {
+    if (!contender.series) continue;
+    for (int nodes = light ? kSeriesDepth + 1 : 1; nodes <= kSeriesDepth + 1; ++nodes)
+      for (const Keys keys : {Keys::equal, Keys::similar, Keys::alternating, Keys::opposite}) {
+        HostProblem problem = make(remembering(nodes, keys));
+        const Problem view = *problem.problem();
+        double worst = 0;
+        const std::string wrong = judge(contender, view, solve(view), run(contender, problem), worst);
+        report.add("series, trusted", contender.name,
+                   wrong.empty() ? "" : describe(remembering(nodes, keys)) + ": " + wrong, worst);
+      }
+    // Past it: a chain of 64 equal keys has no digit right, or is not finite. A test that the limit is there at all.
+    HostProblem problem = make(remembering(64, Keys::equal));
+    const Problem view = *problem.problem();
+    const Outputs out = run(contender, problem);
+    const Closeness c = compare(view, solve(view).o, out.o);
+    report.add("series, beyond", contender.name,
+               !out.error.ok()                 ? out.error.message
+               : c.finite && c.relative < 1e-2 ? text("relative ", c.relative, ": expected no digit to be right")
+                                               : "");
+  }
+}
+
+}  // namespace
+
+void test_strategies(Report& report, bool light) {
+  same_bits(report, light);
+  series(report, light);
+}
+
+}  // namespace canopy::gpu
