@@ -52,7 +52,7 @@ std::vector<Real> commit_resolve(const Head<Real>& head, int leaf);
 template <class Real>
 std::vector<Real> commit_replay(const Head<Real>& head, int leaf);
 
-// G of (E4), [T,T], zero on and above the diagonal: (E6) solves (I + G) U = R. For tests and the page.
+// G of (E4), [T,T], zero on and above the diagonal: (E6) solves (I + G) U = R. For tests.
 template <class Real>
 std::vector<Real> build_g(const Head<Real>& head);
 
