@@ -75,8 +75,8 @@ canopy_tensor Reader::view(const char* name, const Tensor& tensor, const char* a
   out.dtype = dtype_of(name, tensor);
   const auto strides = tensor.strides();
   std::copy(strides.begin(), strides.end(), out.stride + (layers_ > 0 ? 0 : 1));
-  // PyTorch leaves any stride on an axis of one element; the C ABI asks for 1 on the last of four.
-  if (extent.size() == 4 && tensor.size(tensor.dim() - 1) == 1) out.stride[4] = 1;
+  // PyTorch leaves any stride on an axis of one element; the C ABI asks some tensors for 1 on their last.
+  if (tensor.dim() > 0 && tensor.size(tensor.dim() - 1) == 1) out.stride[extent.size()] = 1;
   return out;
 }
 
@@ -99,8 +99,7 @@ const int32_t* Reader::ints(const char* name, const Maybe& tensor, const char* a
   return static_cast<const int32_t*>(tensor->data_ptr());
 }
 
-const void* Reader::slots(const char* name, const Maybe& tensor, int64_t batch, int32_t* dtype) const {
-  *dtype = CANOPY_I32;
+const void* Reader::slots(const char* name, const Maybe& tensor, int64_t batch, SlotDtype* dtype) const {
   if (!tensor) return nullptr;
   same_device(name, *tensor);
   check_shape(name, *tensor, "[B]", &batch, 1, 0);
@@ -108,7 +107,10 @@ const void* Reader::slots(const char* name, const Maybe& tensor, int64_t batch, 
   if (type != ScalarType::Int && type != ScalarType::Long)
     fail(name, ".dtype = ", torch::headeronly::toString(type), ": expected i32 or i64 for [B]; convert it with ",
          ".to(torch.int32)");
-  *dtype = type == ScalarType::Int ? CANOPY_I32 : CANOPY_I64;
+  const int32_t value = type == ScalarType::Int ? CANOPY_I32 : CANOPY_I64;
+  if (dtype->of && value != dtype->value)
+    fail(name, ".dtype: expected the dtype of ", dtype->of, "; convert one of them");
+  if (!dtype->of) *dtype = {value, name};
   if (batch > 1 && tensor->stride(0) != 1)
     fail(name, ": expected a stride of 1 for [B], got ", tensor->stride(0), "; make it contiguous");
   return tensor->data_ptr();
@@ -153,7 +155,7 @@ void Reader::gates(canopy_problem& out, const GateArguments& gates) const {
   out.beta_doubled = gates.beta_doubled;
 }
 
-void Reader::pool(canopy_problem& out, const PoolArguments& pool) const {
+SlotDtype Reader::pool(canopy_problem& out, const PoolArguments& pool) const {
   const std::size_t axes = layers_ > 0 ? 5 : 4;
   const auto sizes = pool.state.sizes();
   out.state_layout = narrow("state_layout", pool.layout);
@@ -161,8 +163,11 @@ void Reader::pool(canopy_problem& out, const PoolArguments& pool) const {
   out.slots = sizes.size() == axes ? sizes[axes - 4] : 0;
   out.state = view("state", pool.state, vk ? "[slots,HV,V,K]" : "[slots,HV,K,V]",
                    {out.slots, out.heads_v, vk ? out.dim_v : out.dim_k, vk ? out.dim_k : out.dim_v});
-  out.slot_index = slots("slot_index", pool.slot_index, out.batch, &out.slot_index_dtype);
+  SlotDtype dtype;
+  out.slot_index = slots("slot_index", pool.slot_index, out.batch, &dtype);
+  out.slot_index_dtype = dtype.value;
   out.padding_slot = pool.padding_slot;
+  return dtype;
 }
 
 void norm(canopy_problem& out, const NormArguments& norm) {
@@ -174,10 +179,6 @@ void norm(canopy_problem& out, const NormArguments& norm) {
 int32_t narrow(const char* name, int64_t value) {
   if (value < INT32_MIN || value > INT32_MAX) fail(name, " = ", value, ": expected 32 bits");
   return static_cast<int32_t>(value);
-}
-
-const char* name_or_null(const std::optional<std::string>& implementation) {
-  return implementation ? implementation->c_str() : nullptr;
 }
 
 void check(canopy_status status, const canopy_error& error) {

@@ -48,6 +48,12 @@ struct NormArguments {
   double eps, scale;  // scale 0 stands for K^-0.5
 };
 
+// The dtype of slot indices: the C ABI has one for slot_index, dst_slot and track_slot together.
+struct SlotDtype {
+  int32_t value = CANOPY_I32;
+  const char* of = nullptr;  // the tensor that set it
+};
+
 // Turns tensors into views. Everything must lie on one device, that of the tensor it is made with.
 class Reader {
  public:
@@ -65,14 +71,15 @@ class Reader {
   // Integers that all layers share: dense but for a row stride. NULL when absent.
   const int32_t* ints(const char* name, const Maybe& tensor, const char* axes,
                       std::initializer_list<int64_t> extent) const;
-  // [B], int32 or int64 as `dtype` says afterwards (CANOPY_I32 when absent).
-  const void* slots(const char* name, const Maybe& tensor, int64_t batch, int32_t* dtype) const;
+  // [B], int32 or int64; `dtype` must agree where an earlier tensor has set it.
+  const void* slots(const char* name, const Maybe& tensor, int64_t batch, SlotDtype* dtype) const;
   // Bytes that the library writes, at their full length.
   void* bytes(const char* name, const Tensor& tensor, std::size_t* length) const;
 
   void trees(canopy_trees& out, const TreeArguments& trees, int64_t batch, int64_t nodes) const;
   void gates(canopy_problem& out, const GateArguments& gates) const;
-  void pool(canopy_problem& out, const PoolArguments& pool) const;
+  // Returns the dtype of slot_index, to be held against that of other slots.
+  SlotDtype pool(canopy_problem& out, const PoolArguments& pool) const;
 
  private:
   void same_device(const char* name, const Tensor& tensor) const;
@@ -86,7 +93,6 @@ class Reader {
 void norm(canopy_problem& out, const NormArguments& norm);
 // The scalars that the C ABI keeps in 32 bits.
 int32_t narrow(const char* name, int64_t value);
-const char* name_or_null(const std::optional<std::string>& implementation);
 
 // Throws the message of a status that is not CANOPY_OK.
 void check(canopy_status status, const canopy_error& error);

@@ -1,10 +1,5 @@
 // commit: the state after the accepted node of each sequence, all layers in one call.
-#include <torch/csrc/stable/ops.h>
-
-#include <stdexcept>
-
-#include "operators.hpp"
-#include "stream.hpp"
+#include "call.hpp"
 
 namespace canopy_torch {
 
@@ -37,46 +32,19 @@ void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& s
   p.v = reader.view("v", v, "[B,T,HV,V]", {B, T, HV, V});
   shared.trees(p.trees, {parents, next_token, next_sibling, count, plan}, B, T);
   reader.gates(p, {g, beta, a, b, a_log, dt_bias, beta_doubled});
-  reader.pool(p, {state, state_layout, slot_index, padding_slot});
+  SlotDtype dtype = reader.pool(p, {state, state_layout, slot_index, padding_slot});
   norm(p, {l2norm, l2norm_eps, 0});
 
   params.method = narrow("method", method);
   params.leaf = shared.ints("leaf", Maybe(leaf), "[B]", {B});
-  int32_t dtype = CANOPY_I32;
-  // One dtype serves all three: the C ABI has a single field for it.
-  const auto as_slots = [&](const char* name, const Maybe& tensor) -> const void* {
-    const void* const data = shared.slots(name, tensor, B, &dtype);
-    if (data && slot_index && dtype != p.slot_index_dtype)
-      fail(name, ".dtype: expected the dtype of slot_index; convert one of them");
-    if (data && !slot_index) p.slot_index_dtype = dtype;
-    return data;
-  };
-  params.dst_slot = as_slots("dst_slot", dst_slot);
+  params.dst_slot = shared.slots("dst_slot", dst_slot, B, &dtype);
   params.track_leaf = shared.ints("track_leaf", track_leaf, "[B]", {B});
-  params.track_slot = as_slots("track_slot", track_slot);
-  if (dst_slot && track_slot && dst_slot->scalar_type() != track_slot->scalar_type())
-    fail("track_slot.dtype: expected the dtype of dst_slot; convert one of them");
+  params.track_slot = shared.slots("track_slot", track_slot, B, &dtype);
+  p.slot_index_dtype = dtype.value;
   params.stash_u = reader.view("stash_u", stash_u, "[B,T,HV,V]", {B, T, HV, V});
   params.stash_l = reader.view("stash_l", stash_l, "[B,T,HV]", {B, T, HV});
   params.row_status = const_cast<int32_t*>(shared.ints("row_status", row_status, "[B]", {B}));
-
-  const char* const name = name_or_null(implementation);
-  canopy_error error{};
-  std::size_t length = 0;
-  void* memory = nullptr;
-  Maybe own;
-  if (workspace) {
-    memory = shared.bytes("workspace", *workspace, &length);
-  } else {
-    check(canopy_commit_workspace(&params, name, &length, &error), error);
-    if (length > 0) {
-      const int64_t shape[] = {static_cast<int64_t>(length)};
-      own = torch::stable::new_empty(k, {shape, 1}, torch::headeronly::ScalarType::Byte);
-      memory = own->data_ptr();
-    }
-  }
-  const Place place(reader);
-  check(canopy_commit(&params, name, memory, length, place.stream(), &error), error);
+  call<canopy_commit_params>(reader, k, params, implementation, workspace, canopy_commit_workspace, canopy_commit);
 }
 
 }  // namespace canopy_torch

@@ -17,6 +17,10 @@ using namespace canopy_torch;
 #define CANOPY_VERIFY_OPTIONS \
   CANOPY_NORM ", float scale=0.0, " CANOPY_POOL ", int precision=0, str? implementation=None"
 
+#define CANOPY_CONV_TREES                                                                                           \
+  "Tensor? parents=None, Tensor? plan=None, Tensor? slot_index=None, Tensor? count=None, Tensor? next_token=None, " \
+  "Tensor? next_sibling=None"
+
 STABLE_TORCH_LIBRARY(canopy_gdn, m) {
   m.def(
       "plan(Tensor? parents, Tensor? next_token, Tensor? next_sibling, Tensor? count, Tensor? slot_index, *, "
@@ -34,14 +38,24 @@ STABLE_TORCH_LIBRARY(canopy_gdn, m) {
         ", Tensor? dst_slot=None, Tensor? track_leaf=None, Tensor? track_slot=None, Tensor? stash_u=None, "
         "Tensor? stash_l=None, Tensor(c!)? row_status=None, *, " CANOPY_NORM ", " CANOPY_POOL
         ", int method=0, str? implementation=None) -> ()");
+  m.def("conv1d_tree(Tensor x, Tensor state, Tensor weight, Tensor? bias=None, " CANOPY_CONV_TREES
+        ", *, bool silu=False, int padding_slot=-1, str? implementation=None, ScalarType? out_dtype=None) -> Tensor");
+  m.def("conv1d_tree_out(Tensor x, Tensor state, Tensor weight, Tensor(a!) o, Tensor? bias=None, " CANOPY_CONV_TREES
+        ", Tensor(b!)? row_status=None, *, bool silu=False, int padding_slot=-1, str? implementation=None) -> ()");
+  m.def("conv1d_commit(Tensor x, Tensor leaf, Tensor(a!) state, " CANOPY_CONV_TREES
+        ", Tensor? dst_slot=None, Tensor? track_leaf=None, Tensor? track_slot=None, Tensor(b!)? row_status=None, *, "
+        "int padding_slot=-1, str? implementation=None) -> ()");
 }
 
-#define CANOPY_KERNELS(m)                       \
-  m.impl("plan", TORCH_BOX(&plan));             \
-  m.impl("plan_out", TORCH_BOX(&plan_out));     \
-  m.impl("verify", TORCH_BOX(&verify));         \
-  m.impl("verify_out", TORCH_BOX(&verify_out)); \
-  m.impl("commit", TORCH_BOX(&commit))
+#define CANOPY_KERNELS(m)                                 \
+  m.impl("plan", TORCH_BOX(&plan));                       \
+  m.impl("plan_out", TORCH_BOX(&plan_out));               \
+  m.impl("verify", TORCH_BOX(&verify));                   \
+  m.impl("verify_out", TORCH_BOX(&verify_out));           \
+  m.impl("commit", TORCH_BOX(&commit));                   \
+  m.impl("conv1d_tree", TORCH_BOX(&conv1d_tree));         \
+  m.impl("conv1d_tree_out", TORCH_BOX(&conv1d_tree_out)); \
+  m.impl("conv1d_commit", TORCH_BOX(&conv1d_commit))
 
 STABLE_TORCH_LIBRARY_IMPL(canopy_gdn, CPU, m) { CANOPY_KERNELS(m); }
 STABLE_TORCH_LIBRARY_IMPL(canopy_gdn, CUDA, m) { CANOPY_KERNELS(m); }

@@ -35,4 +35,17 @@ void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& s
             bool beta_doubled, bool l2norm, double l2norm_eps, int64_t state_layout, int64_t padding_slot,
             int64_t method, const Name& implementation);
 
+Tensor conv1d_tree(const Tensor& x, const Tensor& state, const Tensor& weight, const Maybe& bias, const Maybe& parents,
+                   const Maybe& plan, const Maybe& slot_index, const Maybe& count, const Maybe& next_token,
+                   const Maybe& next_sibling, bool silu, int64_t padding_slot, const Name& implementation,
+                   const OutDtype& out_dtype);
+void conv1d_tree_out(const Tensor& x, const Tensor& state, const Tensor& weight, const Tensor& o, const Maybe& bias,
+                     const Maybe& parents, const Maybe& plan, const Maybe& slot_index, const Maybe& count,
+                     const Maybe& next_token, const Maybe& next_sibling, const Maybe& row_status, bool silu,
+                     int64_t padding_slot, const Name& implementation);
+void conv1d_commit(const Tensor& x, const Tensor& leaf, const Tensor& state, const Maybe& parents, const Maybe& plan,
+                   const Maybe& slot_index, const Maybe& count, const Maybe& next_token, const Maybe& next_sibling,
+                   const Maybe& dst_slot, const Maybe& track_leaf, const Maybe& track_slot, const Maybe& row_status,
+                   int64_t padding_slot, const Name& implementation);
+
 }  // namespace canopy_torch

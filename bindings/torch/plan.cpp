@@ -34,7 +34,9 @@ struct PlanCall {
     p.batch = narrow("B", model.size(0)), p.nodes = narrow("T", model.size(1));
     const Maybe no_plan;
     reader.trees(p.trees, {parents, next_token, next_sibling, count, no_plan}, p.batch, p.nodes);
-    p.slot_index = reader.slots("slot_index", slot_index, p.batch, &p.slot_index_dtype);
+    SlotDtype dtype;
+    p.slot_index = reader.slots("slot_index", slot_index, p.batch, &dtype);
+    p.slot_index_dtype = dtype.value;
     // Without slots every row is a live one: the plan serves any pool.
     p.slots = slot_index ? slots : p.batch;
     p.padding_slot = padding_slot;

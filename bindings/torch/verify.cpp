@@ -1,10 +1,5 @@
 // verify: o of every node of every tree, through one layer. The pool is only read.
-#include <torch/csrc/stable/ops.h>
-
-#include <stdexcept>
-
-#include "operators.hpp"
-#include "stream.hpp"
+#include "call.hpp"
 
 namespace canopy_torch {
 namespace {
@@ -32,27 +27,6 @@ canopy_verify_params params_of(const Reader& reader, const Tensor& q, const Tens
   return params;
 }
 
-void run(const Reader& reader, const Tensor& q, canopy_verify_params& params, const Name& implementation,
-         const Maybe& workspace) {
-  const char* const name = name_or_null(implementation);
-  canopy_error error{};
-  std::size_t length = 0;
-  void* memory = nullptr;
-  Maybe own;  // from PyTorch's allocator: no cudaMalloc in a steady state, and a graph's own memory in a capture
-  if (workspace) {
-    memory = reader.bytes("workspace", *workspace, &length);
-  } else {
-    check(canopy_verify_workspace(&params, name, &length, &error), error);
-    if (length > 0) {
-      const int64_t shape[] = {static_cast<int64_t>(length)};
-      own = torch::stable::new_empty(q, {shape, 1}, torch::headeronly::ScalarType::Byte);
-      memory = own->data_ptr();
-    }
-  }
-  const Place place(reader);
-  check(canopy_verify(&params, name, memory, length, place.stream(), &error), error);
-}
-
 }  // namespace
 
 Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Maybe& parents,
@@ -72,7 +46,7 @@ Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
   const bool partial = count.has_value() || slot_index.has_value();
   Tensor o = partial ? torch::stable::new_zeros(q, {shape, 4}, dtype) : torch::stable::new_empty(q, {shape, 4}, dtype);
   params.o = reader.view("o", o, "[B,T,HV,V]", {p.batch, p.nodes, p.heads_v, p.dim_v});
-  run(reader, q, params, implementation, {});
+  call<canopy_verify_params>(reader, q, params, implementation, {}, canopy_verify_workspace, canopy_verify);
   return o;
 }
 
@@ -93,7 +67,7 @@ void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&
   params.stash_u = reader.view("stash_u", stash_u, "[B,T,HV,V]", {B, T, HV, V});
   params.stash_l = reader.view("stash_l", stash_l, "[B,T,HV]", {B, T, HV});
   params.row_status = const_cast<int32_t*>(reader.ints("row_status", row_status, "[B]", {B}));
-  run(reader, q, params, implementation, workspace);
+  call<canopy_verify_params>(reader, q, params, implementation, workspace, canopy_verify_workspace, canopy_verify);
 }
 
 }  // namespace canopy_torch

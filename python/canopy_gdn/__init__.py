@@ -32,6 +32,8 @@ _HOME = {
     "plan": "calls",
     "verify": "calls",
     "commit": "calls",
+    "conv1d_tree": "calls",
+    "conv1d_commit": "calls",
     "explain": "calls",
     "verify_workspace": "calls",
     "commit_workspace": "calls",
@@ -45,6 +47,8 @@ __all__ = [
     "batch",
     "commit",
     "commit_workspace",
+    "conv1d_commit",
+    "conv1d_tree",
     "explain",
     "implementations",
     "library_version",
@@ -58,7 +62,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ._abi import CanopyError, Implementation, implementations, library_version
-    from .calls import commit, commit_workspace, explain, oracle, oracle_state, plan, verify, verify_workspace
+    from .calls import (
+        commit,
+        commit_workspace,
+        conv1d_commit,
+        conv1d_tree,
+        explain,
+        oracle,
+        oracle_state,
+        plan,
+        verify,
+        verify_workspace,
+    )
     from .tree import Tree, batch
 
 

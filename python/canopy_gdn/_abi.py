@@ -98,6 +98,45 @@ class CommitParams(ctypes.Structure):
     ]
 
 
+class ConvProblem(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in "abi_version device batch nodes channels width".split()),
+        ("trees", Trees),
+        ("x", Tensor),
+        ("state", Tensor),
+        ("slots", ctypes.c_int64),
+        ("slot_index", ctypes.c_void_p),
+        ("padding_slot", ctypes.c_int64),
+        ("slot_index_dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class ConvVerifyParams(ctypes.Structure):
+    _fields_ = [
+        ("problem", ConvProblem),
+        ("weight", Tensor),
+        ("bias", Tensor),
+        ("silu", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("o", Tensor),
+        ("row_status", ctypes.c_void_p),
+    ]
+
+
+class ConvCommitParams(ctypes.Structure):
+    _fields_ = [
+        ("problem", ConvProblem),
+        ("layers", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("leaf", ctypes.c_void_p),
+        ("dst_slot", ctypes.c_void_p),
+        ("track_leaf", ctypes.c_void_p),
+        ("track_slot", ctypes.c_void_p),
+        ("row_status", ctypes.c_void_p),
+    ]
+
+
 class ImplementationInfo(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -124,12 +163,18 @@ def library_folder() -> pathlib.Path:
 _SIGNATURES = {
     "canopy_verify_params_init": "r",
     "canopy_commit_params_init": "r",
+    "canopy_conv_verify_params_init": "r",
+    "canopy_conv_commit_params_init": "r",
     "canopy_plan_bytes": "r",
     "canopy_plan": "rpzpr",
     "canopy_verify_workspace": "rsrr",
     "canopy_verify": "rspzpr",
     "canopy_commit_workspace": "rsrr",
     "canopy_commit": "rspzpr",
+    "canopy_conv_verify_workspace": "rsrr",
+    "canopy_conv_verify": "rspzpr",
+    "canopy_conv_commit_workspace": "rsrr",
+    "canopy_conv_commit": "rspzpr",
     "canopy_implementation_count": "i",
     "canopy_implementation_at": "iir",
     "canopy_explain": "rpzrr",
@@ -213,7 +258,7 @@ def library_version() -> str:
 class Implementation:
     """An entry of the registry."""
 
-    kind: str  # "verify" or "commit"
+    kind: str  # the call: "verify", "commit", "conv1d_tree" or "conv1d_commit"
     name: str
     description: str
     device: str  # "cpu" or "cuda"
@@ -225,9 +270,9 @@ class Implementation:
 
 
 def implementations() -> list[Implementation]:
-    """Every registered implementation of verify and commit, usable here or not."""
+    """Every registered implementation of verify, commit, conv1d_tree and conv1d_commit, usable here or not."""
     found = []
-    for number, kind in enumerate(("verify", "commit")):
+    for number, kind in enumerate(("verify", "commit", "conv1d_tree", "conv1d_commit")):
         for index in range(library().canopy_implementation_count(number)):
             info = ImplementationInfo()
             library().canopy_implementation_at(number, index, ctypes.byref(info))

@@ -1,4 +1,4 @@
-"""verify, commit, plan and the oracle on NumPy arrays, through the C interface."""
+"""verify, commit, the convolution, plan and the oracle on NumPy arrays, through the C interface."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _abi, _problem
+from . import _abi, _conv, _problem
 
 
 def aligned(length: int) -> np.ndarray:
@@ -32,6 +32,11 @@ def _workspace(params: Any, call: str, implementation: str | None, given: np.nda
     return aligned(workspace_bytes(params, call, implementation))
 
 
+def _run(params: Any, call: str, implementation: str | None, workspace: np.ndarray | None = None) -> None:
+    memory = _workspace(params, call, implementation, workspace)
+    _abi.call(f"canopy_{call}", ctypes.byref(params), _name(implementation), memory.ctypes.data, memory.nbytes, None)
+
+
 def workspace_bytes(params: Any, call: str, implementation: str | None) -> int:
     length = ctypes.c_size_t()
     _abi.call(f"canopy_{call}_workspace", ctypes.byref(params), _name(implementation), ctypes.byref(length))
@@ -52,16 +57,24 @@ def verify(q: Any, k: Any, v: Any, given: dict[str, Any], o: Any, out_dtype: Any
     if o is None:
         shape = (*_problem.axes_of("q", q, "[B,T,H,K]")[:2], *_problem.axes_of("v", v, "[B,T,HV,V]")[2:])
         o = np.zeros(shape, v.dtype if out_dtype is None else out_dtype)  # rows past a count stay zero
-    params = _problem.verify_params(q, k, v, given, o)
-    memory = _workspace(params, "verify", implementation, workspace)
-    _abi.call("canopy_verify", ctypes.byref(params), _name(implementation), memory.ctypes.data, memory.nbytes, None)
+    _run(_problem.verify_params(q, k, v, given, o), "verify", implementation, workspace)
     return o
 
 
 def commit(k: Any, v: Any, given: dict[str, Any], implementation: str | None, workspace: Any) -> None:
-    params = _problem.commit_params(k, v, given)
-    memory = _workspace(params, "commit", implementation, workspace)
-    _abi.call("canopy_commit", ctypes.byref(params), _name(implementation), memory.ctypes.data, memory.nbytes, None)
+    _run(_problem.commit_params(k, v, given), "commit", implementation, workspace)
+
+
+def conv1d_tree(x: Any, given: dict[str, Any], o: Any, out_dtype: Any, implementation: str | None) -> np.ndarray:
+    if o is None:
+        shape = _problem.axes_of("x", x, "[B,T,C]")
+        o = np.zeros(shape, x.dtype if out_dtype is None else out_dtype)  # rows past a count stay zero
+    _run(_conv.tree_params(x, given, o), "conv_verify", implementation)
+    return o
+
+
+def conv1d_commit(x: Any, given: dict[str, Any], implementation: str | None) -> None:
+    _run(_conv.commit_params(x, given), "conv_commit", implementation)
 
 
 def oracle(q: Any, k: Any, v: Any, given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -73,6 +73,14 @@ def _dense(shape: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
+@dataclass(slots=True)
+class SlotDtype:
+    """The dtype of slot indices: the C interface has one for slot_index, dst_slot and track_slot together."""
+
+    value: int = _abi.I32
+    of: str = ""  # the array that set it
+
+
 class Reader:
     """Turns arrays into views on one device, that of `model`. `layers`: extent of a leading layer axis, 0 for none."""
 
@@ -113,8 +121,8 @@ class Reader:
                 f"{name}.dtype = {view.dtype}: expected f32, bf16 or f16 (i32 or i64 for trees and slots); convert it first"
             )
         stride = list(view.stride) if self.layers else [0, *view.stride]
-        if len(extent) == 4 and extent[3] == 1:
-            stride[4] = 1  # any stride is legal on an axis of one element, the C interface asks for 1
+        if extent[-1] == 1:
+            stride[len(extent)] = 1  # any stride is legal on an axis of one element, the C interface asks some for 1
         stride += [0] * (5 - len(stride))
         return _abi.Tensor(data=view.data, dtype=_DTYPES[view.dtype], stride=(ctypes.c_int64 * 5)(*stride))
 
@@ -133,18 +141,22 @@ class Reader:
             )
         return view.data
 
-    def slots(self, name: str, value: Any, batch: int) -> tuple[int | None, int]:
-        """Address and dtype of slot indices [B]."""
+    def slots(self, name: str, value: Any, batch: int, known: SlotDtype) -> int | None:
+        """Address of slot indices [B]; their dtype must agree where an earlier array has set it."""
         if value is None:
-            return None, _abi.I32
+            return None
         view = self._view(name, value, "[B]", [batch], False, 0)
         if view.dtype not in ("int32", "int64"):
             raise CanopyError(
                 f"{name}.dtype = {view.dtype}: expected i32 or i64 for [B]; convert it with {_convert(value, 'int32')}"
             )
+        if known.of and _DTYPES[view.dtype] != known.value:
+            raise CanopyError(f"{name}.dtype: expected the dtype of {known.of}; convert one of them")
+        if not known.of:
+            known.value, known.of = _DTYPES[view.dtype], name
         if batch > 1 and view.stride[0] != 1:
             raise CanopyError(f"{name}: expected a stride of 1 for [B], got {view.stride[0]}; make it contiguous")
-        return view.data, _DTYPES[view.dtype]
+        return view.data
 
     def trees(self, out: _abi.Trees, given: dict[str, Any], batch: int, nodes: int) -> None:
         for name in ("parents", "next_token", "next_sibling"):
@@ -178,7 +190,7 @@ class Reader:
             setattr(out, name, self.tensor(name, given.get(name), "[HV]", [out.heads_v]))
         out.beta_doubled = bool(given.get("beta_doubled"))
 
-    def pool(self, out: _abi.Problem, given: dict[str, Any], written: bool) -> None:
+    def pool(self, out: _abi.Problem, given: dict[str, Any], written: bool) -> SlotDtype:
         state = given["state"]
         shape = view_of("state", state).shape
         axes = 5 if self.layers else 4
@@ -186,8 +198,11 @@ class Reader:
         out.slots = shape[axes - 4] if len(shape) == axes else 0
         extent = [out.slots, out.heads_v, *((out.dim_v, out.dim_k) if vk else (out.dim_k, out.dim_v))]
         out.state = self.tensor("state", state, "[slots,HV,V,K]" if vk else "[slots,HV,K,V]", extent, written)
-        out.slot_index, out.slot_index_dtype = self.slots("slot_index", given.get("slot_index"), out.batch)
+        dtype = SlotDtype()
+        out.slot_index = self.slots("slot_index", given.get("slot_index"), out.batch, dtype)
+        out.slot_index_dtype = dtype.value
         out.padding_slot = given.get("padding_slot", -1)
+        return dtype
 
 
 def _convert(value: Any, dtype: str) -> str:
@@ -230,7 +245,9 @@ def plan_problem(given: dict[str, Any]) -> _abi.Problem:
     problem.device = reader.number
     problem.batch, problem.nodes = shape
     reader.trees(problem.trees, given, *shape)
-    problem.slot_index, problem.slot_index_dtype = reader.slots("slot_index", given.get("slot_index"), problem.batch)
+    dtype = SlotDtype()
+    problem.slot_index = reader.slots("slot_index", given.get("slot_index"), problem.batch, dtype)
+    problem.slot_index_dtype = dtype.value
     # Without slots every row is a live one: the plan serves any pool.
     problem.slots = given["slots"] if given.get("slot_index") is not None else problem.batch
     problem.padding_slot = given.get("padding_slot", -1)
@@ -286,18 +303,12 @@ def commit_params(k: Any, v: Any, given: dict[str, Any]) -> _abi.CommitParams:
     p.v = reader.tensor("v", v, "[B,T,HV,V]", [B, T, HV, V])
     shared.trees(p.trees, given, B, T)
     reader.gates(p, given)
-    reader.pool(p, given, True)
+    dtype = reader.pool(p, given, True)
     params.method = _abi.choose("method", given.get("method", "resolve"), _abi.METHODS)
     params.leaf = shared.ints("leaf", given["leaf"], "[B]", [B])
-    first = "slot_index" if given.get("slot_index") is not None else None
     for name in ("dst_slot", "track_slot"):
-        address, dtype = shared.slots(name, given.get(name), B)
-        setattr(params, name, address)
-        if address is None:
-            continue
-        if first and dtype != p.slot_index_dtype:  # the C interface has one field for all three
-            raise CanopyError(f"{name}.dtype: expected the dtype of {first}; convert one of them")
-        first, p.slot_index_dtype = first or name, dtype
+        setattr(params, name, shared.slots(name, given.get(name), B, dtype))
+    p.slot_index_dtype = dtype.value
     params.track_leaf = shared.ints("track_leaf", given.get("track_leaf"), "[B]", [B])
     params.stash_u = reader.tensor("stash_u", given.get("stash_u"), "[B,T,HV,V]", [B, T, HV, V])
     params.stash_l = reader.tensor("stash_l", given.get("stash_l"), "[B,T,HV]", [B, T, HV])

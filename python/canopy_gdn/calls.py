@@ -1,6 +1,6 @@
-"""The calls: plan, verify, commit and what goes with them, on NumPy arrays or PyTorch tensors.
+"""The calls: plan, verify, commit, the tree convolution and what goes with them, on NumPy arrays or PyTorch tensors.
 
-Shapes are those of docs/api.md. Strides are free but for the last axis of q, k, v, o and state, which is dense: slices of a
+Shapes are those of docs/api.md. Strides are free but for the last axis of q, k, v, x, o and state, which is dense: slices of a
 larger buffer are read in place.
 """
 
@@ -132,6 +132,69 @@ def commit(k: Array, v: Array | None, *, leaf: Array, state: Array, g: Array | N
     from . import _numpy
 
     return _numpy.commit(k, v, given, implementation, workspace)
+
+
+def conv1d_tree(x: Array, weight: Array, bias: Array | None = None, *, state: Array, silu: bool = False,
+                parents: Array | None = None, next_token: Array | None = None, next_sibling: Array | None = None,
+                count: Array | None = None, plan: Array | None = None, slot_index: Array | None = None, padding_slot: int = -1,
+                implementation: str | None = None, o: Array | None = None, out_dtype: Any = None,
+                row_status: Array | None = None) -> Array:  # fmt: skip
+    """The short causal convolution in front of a layer, every node's window along its root path (E9). The pool is only read.
+
+    | argument | shape, dtype | |
+    |---|---|---|
+    | x | [B, T, C] f32, bf16, f16 | each node's own input; channels dense, rows may be slices (SGLang's [B, C, T]: x.transpose(1, 2)) |
+    | weight | [C, W] f32, bf16, f16 | W of 2 to 4, the tap on the oldest input first (of a Conv1d: weight[:, 0]); any strides |
+    | bias | [C] f32, bf16, f16 | |
+    | state | [slots, C, W - 1] f32, bf16, f16 | the pool: the last committed inputs, oldest first; any strides |
+    | parents, next_token, next_sibling, count, plan, slot_index, padding_slot | | as in verify; the plan is the layer's own |
+    | o | [B, T, C] as x, or f32 | out, not x itself; rows past a count and padding rows are left untouched. Absent: made, with zeros there |
+    | row_status | [B] int32 | out: 0, or bits of canopy.h's CANOPY_ROW_*. Absent: a bad row refuses the call on the CPU |
+
+    silu: y / (1 + exp(-y)) of the result. implementation: a name of implementations(), or None. out_dtype: dtype of a made `o`,
+    x's by default. In fp32, one fused multiply-add a tap, bias first, oldest to newest: up to SiLU and the rounding to o's type
+    every implementation gives the same bits. With `plan` and `o` given nothing is allocated.
+
+    Returns o. Raises RuntimeError as verify does.
+    """
+    if hasattr(x, "__torch_function__"):
+        return _operators().conv1d_tree(x, state, weight, bias, silu, slot_index, parents, next_token, next_sibling, count, plan,
+                                        padding_slot, implementation, o, out_dtype, row_status)  # fmt: skip
+    given = {"weight": weight, "bias": bias, "state": state, "silu": silu, "parents": parents, "next_token": next_token,
+             "next_sibling": next_sibling, "count": count, "plan": plan, "slot_index": slot_index,
+             "padding_slot": padding_slot, "row_status": row_status}  # fmt: skip
+    from . import _numpy
+
+    return cast(Array, _numpy.conv1d_tree(x, given, o, out_dtype, implementation))
+
+
+def conv1d_commit(x: Array, *, leaf: Array, state: Array, parents: Array | None = None, next_token: Array | None = None,
+                  next_sibling: Array | None = None, count: Array | None = None, plan: Array | None = None,
+                  slot_index: Array | None = None, padding_slot: int = -1, dst_slot: Array | None = None,
+                  track_leaf: Array | None = None, track_slot: Array | None = None, implementation: str | None = None,
+                  row_status: Array | None = None) -> None:  # fmt: skip
+    """The convolution's window after the accepted node of each sequence, written into the pool; all layers in one call.
+
+    | argument | shape, dtype | |
+    |---|---|---|
+    | x | [B, T, C] f32, bf16, f16 | what conv1d_tree was given |
+    | leaf | [B] int32 | accepted node; below 0 or at or past the count: the row is skipped, its window bitwise as it was |
+    | state | [slots, C, W - 1], or [L, slots, C, W - 1] | with a layer axis, x has one too: [L, B, T, C] |
+    | dst_slot | [B] as slot_index | where the window goes; absent: in place |
+    | track_leaf, track_slot | [B] int32, [B] as slot_index | a second node of the tree whose window goes to another slot |
+
+    The window after a node: the last W - 1 of the committed inputs and those of its root path, its own included, rounded to the
+    pool's type. The rest as in conv1d_tree. Raises RuntimeError as verify does.
+    """
+    if hasattr(x, "__torch_function__"):
+        return _operators().conv1d_commit(x, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, padding_slot,
+                                          dst_slot, track_leaf, track_slot, implementation, row_status)  # fmt: skip
+    given = {"leaf": leaf, "state": state, "parents": parents, "next_token": next_token, "next_sibling": next_sibling,
+             "count": count, "plan": plan, "slot_index": slot_index, "padding_slot": padding_slot, "dst_slot": dst_slot,
+             "track_leaf": track_leaf, "track_slot": track_slot, "row_status": row_status}  # fmt: skip
+    from . import _numpy
+
+    return _numpy.conv1d_commit(x, given, implementation)
 
 
 def explain(q: Any, k: Any, v: Any, *, o: Any = None, **arguments: Any) -> str:

@@ -107,7 +107,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         return [*lines, f"implementations {found['implementations']}"]
     for entry in found["implementations"]:
         state = "usable" if entry["usable"] else f"not here: {entry['missing']}"
-        lines.append(f"{entry['kind']:7} {entry['name']:24} {state}")
+        lines.append(f"{entry['kind']:13} {entry['name']:24} {state}")
     return lines
 
 

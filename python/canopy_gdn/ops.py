@@ -1,6 +1,6 @@
 """The PyTorch operators torch.ops.canopy_gdn.*: loaded with this module, with what torch.compile needs to know of them.
 
-canopy_gdn.plan, verify and commit call them for tensors; engines that want the last microsecond can call torch.ops directly,
+canopy_gdn.plan, verify, commit and the convolution call them for tensors; engines that want the last microsecond can call torch.ops directly,
 with the arguments in the order of the schemas (bindings/torch/operators.cpp).
 """
 
@@ -37,6 +37,7 @@ _load()
 _OPS = torch.ops.canopy_gdn
 _plan, _plan_out = _OPS.plan.default, _OPS.plan_out.default
 _verify, _verify_out, _commit = _OPS.verify.default, _OPS.verify_out.default, _OPS.commit.default
+_conv, _conv_out, _conv_commit = _OPS.conv1d_tree.default, _OPS.conv1d_tree_out.default, _OPS.conv1d_commit.default
 
 
 @functools.cache
@@ -64,8 +65,13 @@ def _(q, k, v, state, *inputs, out_dtype=None, **options):
     return q.new_empty((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
 
 
+@torch.library.register_fake("canopy_gdn::conv1d_tree")
+def _(x, state, weight, *inputs, out_dtype=None, **options):
+    return x.new_empty(x.shape, dtype=out_dtype or x.dtype)
+
+
 # These write into tensors that they are given and return nothing: there is no shape to tell.
-for _name in ("plan_out", "verify_out", "commit"):
+for _name in ("plan_out", "verify_out", "commit", "conv1d_tree_out", "conv1d_commit"):
     torch.library.register_fake(f"canopy_gdn::{_name}", lambda *tensors, **options: None)
 
 
@@ -157,3 +163,41 @@ def commit(k, v, leaf, state, slot_index, parents, next_token, next_sibling, cou
             options[name] = tensor
     _commit(k, v, leaf, state, workspace,
             *_inputs(parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling), **options)  # fmt: skip
+
+
+def _conv_options(padding_slot, implementation, **tensors):
+    options = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    if padding_slot != -1:
+        options["padding_slot"] = padding_slot
+    if implementation is not None:
+        options["implementation"] = implementation
+    return options
+
+
+def conv1d_tree(x, state, weight, bias, silu, slot_index, parents, next_token, next_sibling, count, plan, padding_slot,
+                implementation, o, out_dtype, row_status):  # fmt: skip
+    if torch.is_grad_enabled():
+        _refuse_grad(x=x, state=state, weight=weight, bias=bias, o=o)
+    options = _conv_options(padding_slot, implementation, next_token=next_token, next_sibling=next_sibling)
+    if silu:
+        options["silu"] = True
+    inputs = bias, parents, plan, slot_index, count
+    if o is None and row_status is None:
+        if out_dtype is not None:
+            options["out_dtype"] = out_dtype
+        return _conv(x, state, weight, *inputs, **options)
+    if o is None:
+        o = x.new_zeros(x.shape, dtype=out_dtype or x.dtype)
+    if row_status is not None:
+        options["row_status"] = row_status
+    _conv_out(x, state, weight, o, *inputs, **options)
+    return o
+
+
+def conv1d_commit(x, leaf, state, slot_index, parents, next_token, next_sibling, count, plan, padding_slot, dst_slot, track_leaf,
+                  track_slot, implementation, row_status):  # fmt: skip
+    if torch.is_grad_enabled():
+        _refuse_grad(x=x, state=state)
+    options = _conv_options(padding_slot, implementation, next_token=next_token, next_sibling=next_sibling, dst_slot=dst_slot,
+                            track_leaf=track_leaf, track_slot=track_slot, row_status=row_status)  # fmt: skip
+    _conv_commit(x, leaf, state, parents, plan, slot_index, count, **options)

@@ -51,7 +51,7 @@ def test_package_library_and_project_have_one_version():
 def test_env_reports_and_survives_a_missing_library(monkeypatch, tmp_path):
     found = json.loads(python("-m", "canopy_gdn.env", "--json").stdout)
     assert found["canopy_gdn"] == canopy_gdn.__version__ and found["packages"]["numpy"][0].isdigit()
-    assert {"verify", "commit"} == {entry["kind"] for entry in found["implementations"]}
+    assert {"verify", "commit", "conv1d_tree", "conv1d_commit"} == {entry["kind"] for entry in found["implementations"]}
     assert all(entry["usable"] or entry["missing"] for entry in found["implementations"])
     monkeypatch.setenv("CANOPY_LIBRARY_DIR", str(tmp_path))
     broken = python("-m", "canopy_gdn.env")

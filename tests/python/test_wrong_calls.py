@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from canopy_gdn import Tree
 from problems import TREES, commit_arguments, problem
+from test_conv import commit_arguments as conv_commit_arguments
+from test_conv import problem as conv_problem
 
 # name: (what replaces or joins the arguments of a good call of B = 3, T = 20, H = 2, HV = 4, K = 16, V = 24, and what the
 # message must hold). A value may be a function of the good arguments.
@@ -62,12 +64,54 @@ COMMIT = {
     "leaves of another batch": ({"leaf": np.int32([0])}, ["leaf: expected shape [B] = [3], got [1]"]),
     "a track slot alone": ({"track_slot": np.int32([0, 1, 2])}, ["track_leaf is NULL", "come together"]),
     "slots of two types": ({"dst_slot": np.int64([0, 1, 2])}, ["dst_slot.dtype: expected the dtype of slot_index; convert"]),
+    "new slots of two types": ({"slot_index": None, "dst_slot": np.int64([0, 1, 2]), "track_slot": np.int32([0, 1, 2]), "track_leaf": np.int32([0, 0, 0])},
+                               ["track_slot.dtype: expected the dtype of dst_slot; convert"]),
     "two rows that write one slot": ({"dst_slot": np.int32([3, 3, 2])}, ["dst_slot[b=1] = 3: sequence 0 uses the same slot", "belong to one sequence"]),
     "a destination past the pool": ({"dst_slot": np.int32([0, 1, 9])}, ["dst_slot[b=2] = 9: expected less than slots = 4"]),
     "layers in the state alone": ({"state": lambda a: np.stack([a["state"]] * 2)}, ["k: expected 5 axes [L,B,T,H,K], as state has a layer axis, got 4"]),
     "a state of two axes": ({"state": lambda a: a["state"][0, 0]}, ["state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got 2"]),
     "no gates": ({"g": None, "beta": None}, ["gates: expected g and beta", "got neither"]),
     "no values": ({"v": None}, ["v is NULL: expected [B,T,HV,V]"]),
+}  # fmt: skip
+
+# A good call of B = 3, T = 20, C = 70, W = 4, 4 slots.
+CONV = {
+    "x of two axes": ({"x": lambda a: a["x"][0]}, ["x: expected 3 axes [B,T,C], got 2"]),
+    "float64 inputs": ({"x": lambda a: a["x"].astype(np.float64)}, ["x.dtype = ", "expected f32, bf16 or f16", "convert"]),
+    "channels with gaps": ({"x": lambda a: np.repeat(a["x"], 2, -1)[..., ::2]}, ["x.stride[3] = 2: expected 1", "contiguous"]),
+    "a Conv1d's weight": ({"weight": lambda a: a["weight"][:, None]}, ["weight: expected 2 axes [C,W], got 3", "weight[:, 0]"]),
+    "weights of other channels": ({"weight": lambda a: a["weight"][:3]}, ["weight: expected shape [C,W] = [70, 4], got [3, 4]"]),
+    "five taps": ({"weight": lambda a: np.ones((70, 5), np.float32), "state": lambda a: np.ones((4, 70, 4), np.float32)},
+                  ["width = 5: expected 2 to 4 taps", "pad"]),
+    "a window of W inputs": ({"state": lambda a: np.ones((4, 70, 4), np.float32)},
+                             ["state: expected shape [slots,C,W-1] = [4, 70, 3], got [4, 70, 4]"]),
+    "a window by taps": ({"state": lambda a: a["state"].swapaxes(1, 2)}, ["state: expected shape [slots,C,W-1] = [4, 70, 3], got [4, 3, 70]"]),
+    "a pool of two axes": ({"state": lambda a: a["state"][0]}, ["state: expected shape [slots,C,W-1]", "got [70, 3]"]),
+    "an integer pool": ({"state": lambda a: a["state"].astype(np.int32)}, ["state.dtype = i32: expected f32, bf16 or f16"]),
+    "a bias of other channels": ({"bias": lambda a: a["bias"][:3]}, ["bias: expected shape [C] = [70], got [3]"]),
+    "no tree": ({"parents": None}, ["trees.parents is NULL: expected [B,T] int32, or next_token with next_sibling"]),
+    "int64 parents": ({"parents": lambda a: a["parents"].astype(np.int64)}, ["parents.dtype = ", "expected i32 for [B,T]; convert it with"]),
+    "a child before its parent": ({"parents": lambda a: np.where(np.arange(20) == 3, 7, a["parents"])},
+                                  ["parents[b=1][3] = 7: a parent must precede its child", "renumber"]),
+    "a count past T": ({"count": np.int32([1, 21, 3])}, ["trees.count[b=1] = 21: expected 0 <= count <= nodes = 20"]),
+    "a slot past the pool": ({"slot_index": np.int32([0, 1, 4])}, ["slot_index[b=2] = 4: expected less than slots = 4"]),
+    "a plan of another batch": ({"plan": np.zeros((2, 64), np.uint8)}, ["plan: expected what plan() made of these 3 trees", "call plan() again"]),
+    "an unknown implementation": ({"implementation": "cpu_magic"}, ["cpu_magic", "cpu_conv"]),
+    "an output of another shape": ({"o": np.zeros((3, 20, 4), np.float32)}, ["o: expected shape [B,T,C] = [3, 20, 70], got [3, 20, 4]"]),
+    "an output of a third type": ({"o": np.zeros((3, 20, 70), np.float16)}, ["o.dtype = f16: expected f32, the dtype of x"]),
+    "row_status of another type": ({"row_status": np.zeros(3, np.int64)}, ["row_status.dtype = ", "expected i32 for [B]"]),
+}  # fmt: skip
+CONV_COMMIT = {
+    "int64 leaves": ({"leaf": np.int64([0, 0, 0])}, ["leaf.dtype = ", "expected i32 for [B]; convert it"]),
+    "layers in the state alone": ({"state": lambda a: np.stack([a["state"]] * 2)}, ["x: expected 4 axes [L,B,T,C], as state has a layer axis, got 3"]),
+    "layers in x alone": ({"x": lambda a: np.stack([a["x"]] * 2)}, ["x: expected 3 axes [B,T,C], got 4"]),
+    "a state of two axes": ({"state": lambda a: a["state"][0]}, ["state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got 2"]),
+    "a window of four": ({"state": lambda a: np.ones((4, 70, 4), np.float32)}, ["width = 5: expected 2 to 4 taps"]),
+    "a track slot alone": ({"track_slot": np.int32([0, 1, 2])}, ["track_leaf is NULL", "come together"]),
+    "slots of two types": ({"slot_index": None, "dst_slot": np.int64([0, 1, 2]), "track_slot": np.int32([0, 1, 2]), "track_leaf": np.int32([0, 0, 0])},
+                           ["track_slot.dtype: expected the dtype of dst_slot; convert"]),
+    "two rows that write one slot": ({"dst_slot": np.int32([3, 3, 2])}, ["dst_slot[b=1] = 3: sequence 0 uses the same slot"]),
+    "a destination past the pool": ({"dst_slot": np.int32([0, 1, 9])}, ["dst_slot[b=2] = 9: expected less than slots = 4"]),
 }  # fmt: skip
 
 
@@ -110,6 +154,36 @@ def test_commit(to, case):
     before = np.asarray(arguments["state"]).copy()
     check(lambda: canopy_gdn.commit(**arguments), pieces)
     assert np.array_equal(np.asarray(arguments["state"]), before)
+
+
+def good_conv():
+    trees = [*TREES["ragged"][:1], *[Tree.family("random", 20, seed=s) for s in (1, 2)]]
+    return conv_problem(trees, slots=4) | {"slot_index": np.int32([0, 1, 2])}
+
+
+@pytest.mark.parametrize("case", CONV)
+def test_conv1d_tree(to, case):
+    changes, pieces = CONV[case]
+    arguments = to(spoilt(good_conv(), changes))
+    if case == "channels with gaps":  # a copy has made it dense
+        arguments["x"] = to({"x": np.repeat(good_conv()["x"], 2, -1)})["x"][..., ::2]
+    check(lambda: canopy_gdn.conv1d_tree(**arguments), pieces)
+
+
+@pytest.mark.parametrize("case", CONV_COMMIT)
+def test_conv1d_commit(to, case):
+    changes, pieces = CONV_COMMIT[case]
+    arguments = to(spoilt(conv_commit_arguments(good_conv(), [0, 3, 4]), changes))
+    before = np.asarray(arguments["state"]).copy()
+    check(lambda: canopy_gdn.conv1d_commit(**arguments), pieces)
+    assert np.array_equal(np.asarray(arguments["state"]), before)
+
+
+def test_a_convolution_into_its_own_input(to):
+    arguments = to(good_conv())
+    check(
+        lambda: canopy_gdn.conv1d_tree(**arguments, o=arguments["x"]), ["o.data = x.data: expected memory of its own"]
+    )
 
 
 @pytest.mark.parametrize(("changes", "pieces"), [
