@@ -1,5 +1,5 @@
 """The adapter with SGLang's argument names, against the plain definition: each request's root paths, node by node, with a state
-kept for every node (which is what SGLang does). tests/python/device.py compares with SGLang's own kernels on a GPU."""
+kept for every node (which is what SGLang does). tests/python/gpu/peers.py compares with SGLang's own kernels on a GPU."""
 
 import canopy_gdn
 import pytest
@@ -112,6 +112,34 @@ def test_target_verify_is_every_root_path(form, strided):
                 assert close(o[layer, 0, row * T + node], expected(engine, layer, row, TREES[row].path(node))[0])
         assert not o[layer, 0, T : 2 * T].any(), "the padding request has zeros"
     assert torch.equal(engine.temporal, before[0]) and torch.equal(engine.conv, before[1])
+
+
+def test_inputs_computed_in_place_are_not_copied():
+    """An engine that projects into inputs(layer) gives the same, and the convolution's result lies where q, k, v are kept."""
+    one, two = Engine(), Engine()
+    two.verifier.begin(two.indices)
+    for layer in range(LAYERS):
+        two.verifier.inputs(layer).copy_(two.x[layer])
+    two.x = [two.verifier.inputs(layer) for layer in range(LAYERS)]
+    assert torch.equal(two.step(), one.step())
+    x = two.x[1].view(B, T, C).transpose(1, 2)
+    mixed = two.verifier.causal_conv1d_update(1, x, two.conv[1], two.weight[1], two.bias[1], "silu")
+    kept = two.verifier._inputs[1], two.verifier._mixed[1]
+    assert (x.data_ptr(), mixed.data_ptr()) == tuple(t.data_ptr() for t in kept)
+
+
+def test_a_strided_pool_of_windows():
+    """Engines keep windows as [slots, W-1, C] in memory, or longer ones of which the newest W - 1 count."""
+    plain, strided = Engine(), Engine()
+    memory = torch.full((LAYERS, SLOTS, W, C), float("nan"))
+    memory[:, :, 1:] = plain.conv.transpose(2, 3)
+    strided.conv = memory.transpose(2, 3)
+    assert torch.equal(plain.step(), strided.step())
+    for engine in (plain, strided):
+        engine.verifier.update_mamba_state_after_mtp_verify(
+            torch.tensor([9, 4, -1, 1]), temporal=engine.temporal, conv=engine.conv
+        )
+    assert torch.equal(strided.conv[..., 1:], plain.conv) and torch.isnan(memory[:, :, 0]).all()
 
 
 def test_chains_need_no_tree():

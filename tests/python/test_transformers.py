@@ -104,5 +104,15 @@ def test_a_cache_without_a_state_is_refused(setup):
         adapter.verify(layer, torch.randn(2, 1, HIDDEN), torch.full((2, 1), -1, dtype=torch.int32), empty)
 
 
+def test_a_cache_that_records_the_past_is_refused(setup):
+    layer, cache = setup
+    long = copy.deepcopy(cache)
+    long.layers[1].conv_states[0] = torch.zeros(2, 2 * 2 * 16 + 4 * 24, 6)
+    with pytest.raises(
+        RuntimeError, match="cache_params: expected the last 4 inputs of layer 1's convolution, got 6; crop"
+    ):
+        adapter.verify(layer, torch.randn(2, 1, HIDDEN), torch.full((2, 1), -1, dtype=torch.int32), long)
+
+
 def layer_config(cache):
     return Qwen3_5TextConfig(num_hidden_layers=len(cache.layers), layer_types=["linear_attention"] * len(cache.layers))

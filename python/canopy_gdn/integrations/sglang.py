@@ -10,7 +10,8 @@ One TreeVerifier serves all GDN layers of a model. In a step of the engine:
 
 Where SGLang keeps a state a node (intermediate_ssm, 2 MiB a node, layer and sequence for 32 heads of 128 x 128 in fp32), this
 keeps each layer's activations until the commit: 32 KiB a node and layer in bf16. All buffers are allocated once; a step
-allocates nothing of a lasting kind, waits for nothing, and can be captured in a CUDA graph.
+allocates nothing of a lasting kind, waits for nothing, and can be captured in a CUDA graph. An engine whose projection writes
+straight into inputs(layer_id) saves the one copy that is left on the convolution's way.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import commit, plan, verify
+from .. import commit, conv1d_commit, conv1d_tree, plan, verify
 from .._abi import CanopyError
-from ._windows import committed_window, convolve, parents_of_links, windows, write_windows
 
 
 class TreeVerifier:
@@ -63,26 +63,34 @@ class TreeVerifier:
         if B > self.max_batch:
             raise CanopyError(f"cache_indices: expected at most max_batch = {self.max_batch} requests, got {B}")
         if retrieve_parent_token is not None:
-            self.parents = retrieve_parent_token.int().contiguous()
+            trees = {"parents": retrieve_parent_token}
         elif retrieve_next_token is not None and retrieve_next_sibling is not None:
-            self.parents = parents_of_links(retrieve_next_token, retrieve_next_sibling)
+            trees = {"next_token": retrieve_next_token, "next_sibling": retrieve_next_sibling}
         else:
-            self.parents = torch.arange(-1, self.T - 1, dtype=torch.int32, device=cache_indices.device).repeat(B, 1)
-        if self.parents.shape != (B, self.T):
-            raise CanopyError(
-                f"the trees: expected shape [B, draft_token_num] = [{B}, {self.T}], got {list(self.parents.shape)}; make one "
-                "TreeVerifier for each draft_token_num"
-            )
+            chain = torch.arange(-1, self.T - 1, dtype=torch.int32, device=cache_indices.device)
+            trees = {"parents": chain.repeat(B, 1)}
+        for tree in trees.values():
+            if tree.shape != (B, self.T):
+                raise CanopyError(
+                    f"the trees: expected shape [B, draft_token_num] = [{B}, {self.T}], got {list(tree.shape)}; make one "
+                    "TreeVerifier for each draft_token_num"
+                )
         self.batch, self.cache_indices = B, cache_indices
-        self.plan = plan(parents=self.parents)
-        self.taps = windows(self.parents, self.width)
+        self.trees = {name: tree.int().contiguous() for name, tree in trees.items()}
+        self.trees["plan"] = plan(**self.trees)
+
+    def inputs(self, layer_id: int) -> Tensor:
+        """Where a layer's inputs of the convolution are kept until the commit, [B*T, C]: an engine may compute them here and pass
+        this as x, and nothing is copied."""
+        return self._inputs[layer_id, : self.batch].flatten(0, 1)
 
     def causal_conv1d_update(self, layer_id: int, x: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None = None,
                              activation: str | bool | None = None) -> Tensor:  # fmt: skip
-        """The short convolution of every node along its root path; conv_state is only read.
+        """The short convolution of every node along its root path, one launch; conv_state is only read.
 
-        x [B, C, T] (SGLang's view of [B*T, C]); conv_state [slots, C, W-1]; weight [C, W]; bias [C]; activation "silu", "swish",
-        True or None. Returns [B, C, T], a view of this object's buffer: q, k and v split from it are not copied again.
+        x [B, C, T] (SGLang's view of [B*T, C], read as it is); conv_state [slots, C, W-1], any strides; weight [C, W]; bias [C];
+        activation "silu", "swish", True or None. Returns [B, C, T], a view of this object's buffer: q, k and v split from it are
+        not copied again. Padding requests keep what an earlier step left there.
         """
         B, C, T = x.shape
         if (B, T) != (self.batch, self.T) or C != sum(self.split):
@@ -90,9 +98,10 @@ class TreeVerifier:
                 f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}"
             )
         inputs, mixed = self._inputs[layer_id, :B], self._mixed[layer_id, :B]
-        inputs.copy_(x.transpose(1, 2))
-        window = conv_state[self._slots()][..., 1 - self.width :]
-        mixed.copy_(convolve(inputs, window, weight, bias, self.taps, activation in ("silu", "swish", True)))
+        if inputs.data_ptr() != x.data_ptr():  # not computed in place
+            inputs.copy_(x.transpose(1, 2))
+        conv1d_tree(inputs, weight, bias, state=conv_state[..., 1 - self.width :], silu=activation in ("silu", "swish", True),
+                    slot_index=self.cache_indices, o=mixed, **self.trees)  # fmt: skip
         return mixed.transpose(1, 2)
 
     def target_verify(self, layer_id: int, A_log: Tensor, dt_bias: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor,
@@ -127,48 +136,31 @@ class TreeVerifier:
         gates[:, :, 0].copy_(a.view(B, T, HV))
         gates[:, :, 1].copy_(b.view(B, T, HV))
         o = verify(q.detach().view(B, T, H, K), kept_k, kept_v, a=gates[:, :, 0], b=gates[:, :, 1], a_log=self._a_log[layer_id],
-                   dt_bias=self._dt_bias[layer_id], l2norm=True, state=ssm_states, slot_index=cache_indices, parents=self.parents,
-                   plan=self.plan)  # fmt: skip
+                   dt_bias=self._dt_bias[layer_id], l2norm=True, state=ssm_states, slot_index=cache_indices, **self.trees)  # fmt: skip
         return o.view(1, B * T, HV, V)
 
     def update_mamba_state_after_mtp_verify(self, last_correct_step_indices: Tensor, mamba_track_indices: Tensor | None = None,
                                             mamba_steps_to_track: Tensor | None = None, *, temporal: Tensor,
                                             conv: Tensor | None = None) -> None:  # fmt: skip
-        """Commits the accepted node of every request in all layers: the state in one launch, then the convolution windows.
+        """Commits the accepted node of every request in all layers: one launch for the states, one for the convolution's windows.
 
         last_correct_step_indices [B]: the accepted node of each request, below 0 for none. mamba_track_indices [B] slots and
-        mamba_steps_to_track [B] nodes (below 0 none): a second state to keep, for requests that accept a node. temporal [layers, slots, HV, V, K]: the pool;
-        conv [layers, slots, C, W-1]: the windows.
+        mamba_steps_to_track [B] nodes (below 0 none): a second state to keep, for requests that accept a node. temporal
+        [layers, slots, HV, V, K]: the pool; conv [layers, slots, C, W-1]: the windows.
         """
         B = self.batch
-        leaf = last_correct_step_indices.int()
-        track_leaf = None if mamba_steps_to_track is None else mamba_steps_to_track.int()
-        track_slot = None if mamba_track_indices is None else mamba_track_indices.to(self.cache_indices.dtype)
-        if conv is not None:  # first: it reads the windows before any is written
-            targets = [(leaf, self.cache_indices)]
-            if track_leaf is not None and track_slot is not None:
-                targets.append((track_leaf, track_slot))
-            self._commit_windows(conv, targets)
+        step = {"slot_index": self.cache_indices, "leaf": last_correct_step_indices.int(), **self.trees}
+        if mamba_track_indices is not None and mamba_steps_to_track is not None:
+            step["track_leaf"] = mamba_steps_to_track.int()
+            step["track_slot"] = mamba_track_indices.to(self.cache_indices.dtype)
+        if conv is not None:
+            conv1d_commit(self._inputs[:, :B], state=conv[..., 1 - self.width :], **step)
         mixed, gates = self._mixed[:, :B], self._gates[:, :B]
         commit(self._part(mixed, 1), self._part(mixed, 2), a=gates[:, :, :, 0], b=gates[:, :, :, 1], a_log=self._a_log,
-               dt_bias=self._dt_bias, l2norm=True, state=temporal, slot_index=self.cache_indices, parents=self.parents,
-               plan=self.plan, leaf=leaf, track_leaf=track_leaf, track_slot=track_slot)  # fmt: skip
+               dt_bias=self._dt_bias, l2norm=True, state=temporal, **step)  # fmt: skip
 
     def _part(self, mixed: Tensor, part: int) -> Tensor:
         """q, k or v of [..., C] as [..., heads, width]."""
         H, HV, K, V = self.heads
         heads, width = ((H, K), (H, K), (HV, V))[part]
         return mixed.split(self.split, -1)[part].unflatten(-1, (heads, width))
-
-    def _slots(self) -> Tensor:
-        """Slots to read for every request; padding reads slot 0, and what comes of it goes nowhere."""
-        return self.cache_indices.clamp(min=0).long()
-
-    def _commit_windows(self, conv: Tensor, targets: list[tuple[Tensor, Tensor]]) -> None:
-        pool = conv[..., 1 - self.width :]
-        before, inputs = pool[:, self._slots()], self._inputs[:, : self.batch]
-        accepted = targets[0][0]
-        moving = (accepted >= 0) & (accepted < self.T) & (self.cache_indices >= 0)
-        for leaf, slots in targets:
-            live = moving & (leaf >= 0) & (leaf < self.T) & (slots >= 0)
-            write_windows(pool, slots, live, committed_window(inputs, before, self.taps, leaf, self.width - 1))
