@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from typing import Any
 
 import canopy_gdn
 import torch
 from canopy_gdn import Tree, _abi, _problem
-from common import best_first, case, check, exact, microseconds, on_host, record, relative, say, within
+from common import best_first, case, check, exact, host_time, microseconds, on_host, record, relative, say, within
 
 INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
 ORDER = ["q", "k", "v", "state", *INPUTS]
@@ -214,19 +213,6 @@ def malformed() -> None:
     status = torch.full((2,), 7, dtype=torch.int32, device="cuda")
     got = canopy_gdn.verify(**arguments, row_status=status)
     assert status.tolist() == [0, 1] and torch.equal(got[0], expected[0]) and got[1].isnan().all()
-
-
-def host_time(call: Any, calls: int = 300) -> float:
-    """Microseconds of host time a call, the queue never full."""
-    best = float("inf")
-    for _ in range(12):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        best = min(best, (time.perf_counter() - start) / calls * 1e6)
-        torch.cuda.synchronize()
-    return best
 
 
 def overhead(ops: Any) -> None:

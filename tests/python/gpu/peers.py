@@ -181,21 +181,37 @@ def beside(kernels: types.SimpleNamespace, B: int, T: int, layers: int = 4) -> s
         two.copy_(one)  # the same q, k, v for both, so that what follows compares the rule alone
         one, two = their_verify(layer, *parts(two)), my_verify(layer, *parts(two))
         worst["o"] = np.maximum(worst["o"], relative(two, one.double().cpu().numpy()))
-    assert torch.equal(parent_token[:, 1:].int(), mine.parents[:, 1:]), "both read the same tree"
+    parents = torch.from_numpy(canopy_gdn.batch(trees)[0]).cuda()
+    assert torch.equal(parent_token[:, 1:].int(), parents[:, 1:]), "SGLang's kernel found the tree's parents"
     their_commit()
     mine.update_mamba_state_after_mtp_verify(accepted, **pools)
     states = relative(pools["temporal"], theirs["temporal"].double().cpu().numpy())
     assert torch.equal(pools["conv"], theirs["conv"]), "windows are copies of inputs"
 
     q, k, v = parts(my_conv(0))
-    commit = lambda: mine.update_mamba_state_after_mtp_verify(accepted, temporal=pools["temporal"])
-    times = {"verify": (microseconds(lambda: their_verify(0, q, k, v), 4, 15), microseconds(lambda: my_verify(0, q, k, v), 4, 15)),
-             "conv": (microseconds(lambda: their_conv(0), 4, 15), microseconds(lambda: my_conv(0), 4, 15)),
-             f"commit of {layers} layers, states": (
-                 microseconds(lambda: scatter.fused_mamba_state_scatter_with_mask(theirs["temporal"], snapshots, indices, accepted), 4, 15),
-                 microseconds(commit, 4, 15))}  # fmt: skip
+    in_place = mine.inputs(0).view(B, T, C).transpose(1, 2)
+    calls = {
+        "verify": (lambda: their_verify(0, q, k, v), lambda: my_verify(0, q, k, v)),
+        "conv": (lambda: their_conv(0), lambda: my_conv(0)),
+        "conv, inputs computed in place": (
+            lambda: their_conv(0),
+            lambda: mine.causal_conv1d_update(0, in_place, pools["conv"][0], weight[0], None, "silu"),
+        ),
+        f"commit of {layers} layers, states": (
+            lambda: scatter.fused_mamba_state_scatter_with_mask(theirs["temporal"], snapshots, indices, accepted),
+            lambda: mine.update_mamba_state_after_mtp_verify(accepted, temporal=pools["temporal"]),
+        ),
+        f"commit of {layers} layers, states and windows": (
+            their_commit,
+            lambda: mine.update_mamba_state_after_mtp_verify(accepted, **pools),
+        ),
+    }
+    times = {what: tuple(microseconds(call, 4, 15) for call in both) for what, both in calls.items()}
     for what, (peer, own) in times.items():
-        say(f"       {what:32} SGLang {peer:8.1f} us   adapter {own:8.1f} us")
+        say(f"       {what:42} SGLang {peer:8.1f} us   adapter {own:8.1f} us")
         record(kind="sglang", B=B, T=T, what=what, sglang_us=peer, adapter_us=own)
+    begin = microseconds(lambda: mine.begin(indices, next_token, next_sibling), 4, 15)
+    say(f"       {'begin, once a step':42} adapter {begin:8.1f} us")
+    record(kind="sglang", B=B, T=T, what="begin", adapter_us=begin)
     memory = f"kept {snapshots.numel() * 4 / 2**20:.0f} MiB against {mine.nbytes / 2**20:.1f} MiB"
     return f"{within(worst['conv'], 4e-3, 'conv')}, {within(worst['o'], 5e-3, 'o')}, {within(states, 2e-3, 'states')} apart; {memory}"

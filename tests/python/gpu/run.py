@@ -1,7 +1,7 @@
 """Everything of the Python package that needs a GPU: python tests/python/gpu/run.py [--sglang FOLDER] [--json FILE]
 
-Operators on CUDA, the Triton contenders, flash-linear-attention on chains, SGLang's kernels beside the adapter. Exit status 1 when
-a check fails. Triton kernels are compiled by several processes first: tuning is what takes the time.
+Operators on CUDA, the convolution's, several devices, the Triton contenders, flash-linear-attention on chains, SGLang's kernels
+beside the adapter. Exit status 1 when a check fails. Triton kernels are compiled by several processes first: tuning is what takes the time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 
 import common
 import contenders
+import convolution
+import devices
 import operators
 import peers
 import torch
@@ -36,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sglang", help="folder that holds an unpacked sglang/")
     parser.add_argument("--json", help="write the measurements there, a line each")
-    parser.add_argument("--only", default="operators,contenders,peers", help="sections, in the order to run")
+    parser.add_argument("--only", default="operators,devices,contenders,peers", help="sections, in the order to run")
     parser.add_argument("--no-ahead", action="store_true", help="do not compile ahead (Triton's cache is full)")
     parser.add_argument("--warm", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -49,10 +51,12 @@ def main() -> int:
     try:
         if "operators" in only:
             operators.run()
+            convolution.run()
         for process in compiling:
             process.wait(timeout=150)
         sections = {
-            "operators": operators.cost,
+            "operators": lambda: (operators.cost(), convolution.cost()),
+            "devices": devices.run,
             "contenders": contenders.run,
             "peers": lambda: peers.run(options.sglang),
         }
