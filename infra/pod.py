@@ -174,8 +174,7 @@ def create(options):
     environment = {"MAX_POD_HOURS": f"{options.hours:g}"}
     if options.public_key:
         environment["PUBLIC_KEY"] = public_key(options.public_key)
-    # Before any type is looked up: a spent budget says so even when no GPU is free.
-    check_budget(ledger, 0.0, 0.0)
+    check_budget(ledger, 0.0, 0.0)  # before any type is looked up: said even when no GPU is free
     refusals = []
     for kind in gpu_types(runpod, GPUS[options.gpu]):
         gpu_price = price(runpod, kind, options.cloud)
