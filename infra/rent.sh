@@ -8,11 +8,12 @@ pod() { "${PYTHON:-python3}" infra/pod.py "$@"; }
 
 [ -z "$(git status --porcelain --untracked-files=no)" ] || echo "rent: uncommitted changes are not sent"
 bundle=$(mktemp)
+hosts=$(mktemp)  # the pod is new, and so is its host key: none of your known hosts has it
 id=
 leave() {
   local status=$?
   trap - EXIT INT TERM
-  rm -f "$bundle"
+  rm -f "$bundle" "$hosts"
   [ -z "$id" ] || pod stop "$id" || echo "rent: $id may still be running: stop it in the console" >&2
   exit $status
 }
@@ -24,8 +25,10 @@ created=$(pod create "$@")
 echo "$created"
 id=$(sed -n 's/^created \([^ ]*\) .*/\1/p' <<< "$created")
 [ -n "$id" ] || exit 0  # --dry-run
-address=$(pod ssh-info "$id" --wait "${WAIT:-900}")
-remote() { ssh -o StrictHostKeyChecking=accept-new -o ServerAliveInterval=30 -o ConnectTimeout=20 $address "$@"; }
+address=$(pod ssh-info "$id" --wait "${WAIT:-900}")  # root@IP -p PORT
+remote() {
+  ssh -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile="$hosts" -o ServerAliveInterval=30 -o ConnectTimeout=20 $address "$@"
+}
 
 # The port may open before the daemon behind it.
 for try in $(seq 20); do
