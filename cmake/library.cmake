@@ -50,6 +50,10 @@ foreach(object canopy_core ${isas})
   endif()
 endforeach()
 
+if(CANOPY_WITH_CUDA)  # src/dispatch/machine.cpp asks what the GPU is called
+  target_link_libraries(canopy_core PRIVATE CUDA::cudart_static)
+endif()
+
 foreach(kind static shared)
   string(TOUPPER ${kind} KIND)
   add_library(canopy_${kind} ${KIND} $<TARGET_OBJECTS:canopy_core> ${isa_objects} ${cuda_objects})
