@@ -18,6 +18,7 @@ void add_verify_command(CLI::App& app, int& status);
 void add_commit_command(CLI::App& app, int& status);
 void add_study_command(CLI::App& app, int& status);
 void add_bench_command(CLI::App& app, int& status);
+void add_tune_command(CLI::App& app, int& status);
 void add_explain_command(CLI::App& app, int& status);
 void add_env_command(CLI::App& app, int& status);
 void add_demo_command(CLI::App& app, int& status);

@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
   cli::add_commit_command(app, status);
   cli::add_study_command(app, status);
   cli::add_bench_command(app, status);
+  cli::add_tune_command(app, status);
   cli::add_explain_command(app, status);
   cli::add_env_command(app, status);
   if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1]))

@@ -1,6 +1,7 @@
 // Running implementations against the fp64 oracle: what verify, commit, the self-test and the demo share.
 #pragma once
 
+#include <climits>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,13 +17,14 @@ struct Oracle {
   std::vector<double> o, u;  // [B,T,HV,V] rows past `live` are 0
   std::int64_t row = 0;      // HV*V
   std::int64_t nodes = 0;    // T
+  int checked = 0;           // sequences with outputs, from the first
   double seconds = 0;
 };
 // Trees and live rows alone, for callers that need no outputs. The params must have passed check().
 Result<Oracle> read_trees(const Problem& view);
-Result<Oracle> run_oracle(host::HostProblem& problem);
+Result<Oracle> run_oracle(host::HostProblem& problem, int most_sequences = INT_MAX);
 
-// Error of `values` [B,T,HV,V] over the live rows of `reference`, and the verdict. Written in the type of `values`: the
+// Error of `values` [B,T,HV,V] over the live rows of the sequences that the oracle ran, and the verdict. Written in the type of `values`: the
 // unit roundoff of that type is added to both tolerances, since rounding the exact answer costs as much.
 struct Check {
   host::Deviation deviation;

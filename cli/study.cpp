@@ -139,7 +139,9 @@ Result<std::vector<Series>> run_study(const Options& options) {
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }  // null: overflow
 
 Json to_json(const Series& series) {
-  Json line{{"memory", series.memory},
+  Json line{{"type", "study"},
+            {"schema", 1},
+            {"memory", series.memory},
             {"keys", series.keys},
             {"precision", series.precision},
             {"solver", reference::name_of(series.solver)},

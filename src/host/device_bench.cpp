@@ -17,6 +17,8 @@ namespace canopy::host {
 
 namespace {
 
+constexpr double kGraphSeconds = 5e-4;  // long beside the events' resolution and a graph's launch
+
 // A captured sequence of launches.
 class Graph {
  public:
@@ -88,7 +90,9 @@ Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, int launc
     if (error.ok()) error = device_synchronize();
     if (!error.ok()) break;
     const double one = timed([&] { error = contenders[i].launch(0, stream); });
-    held[i] = std::clamp(static_cast<int>(2e-3 / one), std::min(4, launches), launches);
+    // All copies, so that a slow contender's cold run is cold too.
+    const int least = std::min(std::max(copies, 4), launches);
+    held[i] = std::clamp(static_cast<int>(kGraphSeconds / one), least, launches);
     if (error.ok()) error = graphs[i].capture(contenders[i], copies, held[i], stream);
   }
   const auto begun = std::chrono::steady_clock::now();

@@ -24,7 +24,7 @@ struct TimedLaunch {
   std::vector<double> seconds;  // of one launch, one entry a replay
 };
 // Each contender's graph goes over the copies in turn until it holds `launches` launches (fewer of a slow contender,
-// whose graph takes 2 ms); one replay of each contender, then the next round. The first `warm_ups` rounds are not kept;
+// whose graph takes 0.5 ms, but all copies); one replay of each contender, then the next round. The first `warm_ups` rounds are not kept;
 // after `most_seconds` no further round is begun.
 Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, int launches, int warm_ups, int repeat,
                      double most_seconds);

@@ -32,8 +32,8 @@ struct Timings {
 };
 
 // The cells of one device ("cpu", "cuda") in a result file (bench/schema.json), added to `into`; those of programs that
-// are no implementation (floor, plan, peers) and those whose result was wrong are left out. A file of another machine
-// than the cells before is an error.
+// are no implementation (floor, plan, peers), that only a caller who names them gets, and whose result was wrong are left
+// out. A file of another machine than the cells before is an error.
 Error read_timings(std::string_view text, std::string_view file, int device, Timings& into);
 
 // The rows. Where T or heads fall between measured sizes, the next larger one decides; beyond the largest, the largest.

@@ -50,7 +50,9 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       }
       if (type != "cell" || record.value("device", "") != wanted || !record.contains("relative")) continue;
       const std::string implementation = implementation_of(record.at("contender"));
-      if (implementation.rfind(wanted + "_", 0) != 0 || !record.value("passed", true)) continue;
+      if (implementation.rfind(wanted + "_", 0) != 0 || !record.value("passed", true) ||
+          record.value("named_only", false))
+        continue;
       if (machine.empty()) return Error::invalid(text(file, ":", number, ": a cell before any environment record"));
       if (!into.machine.empty() && into.machine != machine)
         return Error::invalid(text(file, ":", number, ": measured on ", machine, ", but the cells before it on ",

@@ -141,7 +141,7 @@ struct Tensors {
 };
 
 TEST_F(Program, HelpIsGoodAndUsageErrorsAreTwo) {
-  for (const char* command : {"tree", "verify", "commit", "study", "bench", "explain", "env", "demo"}) {
+  for (const char* command : {"tree", "verify", "commit", "study", "bench", "tune", "explain", "env", "demo"}) {
     const Ended ended = run({command, "--help"});
     EXPECT_EQ(ended.status, 0) << command;
     EXPECT_NE(ended.out.find("--json"), std::string::npos) << command;

@@ -1,0 +1,79 @@
+// canopy bench: what is measured of a shape, on the CPU and on a GPU, and the records of it (bench/schema.json).
+#pragma once
+
+#include <climits>
+#include <functional>
+
+#include "measure.hpp"
+#include "parity.hpp"
+
+namespace canopy::cli {
+
+// How much to measure.
+struct Effort {
+  std::string contenders = "fast";  // fast (all but the reference, default precision), all (every precision), a name
+  int threads = 1;                  // CPU
+  int repeat = 21, warm_ups = 0;    // timed runs of each contender, and those before them that are not kept
+  double most_seconds = 1e9;        // no further round is begun after this much time in one state of the caches
+  bool warm = true, cold = false;
+  int checked = INT_MAX;  // sequences whose outputs are compared with the oracle
+  bool timed = true;      // false: errors only
+};
+
+// An implementation at one precision, as it is asked for.
+struct Contender {
+  const VerifyImplementation* implementation;
+  int precision;                     // a canopy_precision
+  std::string name;                  // "cuda_fused", "cuda_fused precise"
+  std::vector<std::string> same_as;  // other precisions that would run the same code
+  bool named_only;                   // the dispatcher may not pick it here
+};
+// Those that take the params, from the registry; `params.precision` is not read.
+Result<std::vector<Contender>> contenders_for(const std::string& wanted, const VerifyParams& params);
+
+struct BenchCell {
+  std::string contender, strategy, precision;
+  std::vector<std::string> same_as;
+  bool named_only = false;
+  std::string cache;  // "warm", "cold"; "" for errors only
+  Quantiles seconds;
+  int n = 0;              // timed runs
+  bool computes = true;   // false: the floor, the plan, a copy
+  Check check;            // against the oracle
+  double flops = 0;       // 0: not counted
+  std::size_t stated = 0, touched = 0;  // bytes of workspace: asked for; of pages in use, CPU only
+};
+
+struct BenchShape {
+  std::string family;
+  host::ProblemSpec spec;
+  Problem view;
+  int depth = 0, copies = 1, checked = 0;
+  double bytes = 0;  // inputs, state and outputs, each once
+  std::vector<BenchCell> cells;
+};
+
+// What they share: a cell without times, a shape without cells.
+BenchCell cell_of(const Contender& contender);
+Result<BenchShape> shape_of(host::HostProblem& problem, const host::ProblemSpec& spec, const std::string& family);
+
+using Tick = std::function<void(int round)>;
+Result<BenchShape> measure_on_cpu(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
+                                  const std::string& family, const Tick& tick);
+// The plan and, where there is one, the floor of the shape are timed too.
+Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
+                                     const std::string& family);
+// Commit of all layers in one launch, an accepted path of six nodes, beside a device copy of as many state bytes.
+Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemSpec spec, int layers);
+
+// One line of a result file: a cell, or an accuracy record of a cell without times.
+nlohmann::ordered_json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& effort);
+// The environment record; clocks, temperature and power "before". `peak`: flop/s, 0 where not measured.
+nlohmann::ordered_json environment_record(const std::string& device, const Effort& effort, double peak);
+// What the driver's tool says of the GPU now: clocks in MHz, degrees Celsius, watts; empty where there is none.
+nlohmann::ordered_json gpu_state();
+
+// canopy bench --requests (cli/bench_requests.cpp).
+int answer_requests(const std::string& path);
+
+}  // namespace canopy::cli

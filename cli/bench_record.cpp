@@ -1,0 +1,173 @@
+// Records of what was measured, as bench/schema.json has them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <sstream>
+
+#include "bench.hpp"
+#include "cpu/kernels.hpp"
+#include "dispatch/file.hpp"
+#include "host/device_bench.hpp"
+
+namespace canopy::cli {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+bool names_a_device(const std::string& name) { return name.rfind("cpu_", 0) == 0 || name.rfind("cuda_", 0) == 0; }
+
+// "closed_form" of "cpu_closed_form", "fused" of "cuda_fused precise".
+std::string strategy_of(const std::string& contender) {
+  const std::string name = contender.substr(0, contender.find(' '));
+  return names_a_device(name) ? name.substr(name.find('_') + 1) : name;
+}
+
+// Precisions that run the same code as the default, without a stash: fp32 on the CPU and in the serial kernels, half in
+// those on tensor cores.
+std::vector<std::string> same_as_default(const VerifyImplementation& implementation) {
+  const bool serial = std::string(implementation.name).find("serial") != std::string::npos;
+  return {serial || implementation.device == CANOPY_CPU ? "fp32" : "half"};
+}
+
+}  // namespace
+
+Result<std::vector<Contender>> contenders_for(const std::string& wanted, const VerifyParams& given) {
+  std::vector<Contender> list;
+  std::string refused;
+  const bool every_precision = wanted == "all" && given.problem.device == CANOPY_CUDA;
+  for (const auto& implementation : verify_implementations()) {
+    const std::string name = implementation.name;
+    if (implementation.device != given.problem.device) continue;
+    if (wanted != "all" && wanted != name && (wanted != "fast" || name.rfind("reference_", 0) == 0)) continue;
+    const auto same = same_as_default(implementation);
+    for (int precision = 0; precision <= (every_precision ? CANOPY_PRECISION_FAST : 0); ++precision) {
+      if (precision != 0 && same.front() == dispatch::kPrecisions[precision]) continue;
+      VerifyParams params = given;
+      params.precision = precision;
+      std::string reason = implementation.missing();
+      if (reason.empty()) reason = implementation.refuses(params);
+      if (!reason.empty()) {
+        refused += precision == 0 ? "; " + name + ": " + reason : "";
+        continue;
+      }
+      const bool named_only = implementation.unless_named && !implementation.unless_named(params).empty();
+      list.push_back({&implementation, precision, precision ? name + " " + dispatch::kPrecisions[precision] : name,
+                      precision ? std::vector<std::string>{} : same, named_only});
+    }
+  }
+  if (list.empty())
+    return Error::invalid(fmt::format("--impl {}: expected fast, all or a name that `canopy env` lists{}", wanted, refused));
+  return list;
+}
+
+BenchCell cell_of(const Contender& contender) {
+  BenchCell cell;
+  cell.contender = contender.name;
+  cell.strategy = strategy_of(contender.name);
+  cell.precision = contender.implementation->device == CANOPY_CPU ? "fp32" : dispatch::kPrecisions[contender.precision];
+  cell.same_as = contender.same_as;
+  cell.named_only = contender.named_only;
+  return cell;
+}
+
+Result<BenchShape> shape_of(host::HostProblem& problem, const host::ProblemSpec& spec, const std::string& family) {
+  const auto view = problem.problem();
+  if (!view) return view.error();
+  const auto trees = read_trees(*view);
+  if (!trees) return trees.error();
+  BenchShape shape;
+  shape.family = family, shape.spec = spec, shape.view = *view;
+  for (const Tree& tree : trees->trees) shape.depth = std::max(shape.depth, tree.depth());
+  shape.bytes = least_bytes(problem, *trees);
+  return shape;
+}
+
+Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& effort) {
+  const Problem& p = shape.view;
+  const bool timed = !cell.cache.empty(), cpu = p.device == CANOPY_CPU;
+  Json json{{"type", timed ? "cell" : "accuracy"},
+            {"schema", 1},
+            {"contender", cell.contender},
+            {"strategy", cell.strategy.empty() ? strategy_of(cell.contender) : cell.strategy},
+            {"device", cpu ? "cpu" : "cuda"}};
+  if (cpu) json["instruction_set"] = cpu::kernels().name, json["threads"] = effort.threads;
+  json["precision"] = cell.precision.empty() ? "default" : cell.precision;
+  if (!cell.same_as.empty()) json["same_as"] = cell.same_as;
+  if (cell.named_only) json["named_only"] = true;
+  json.update(Json{{"B", p.batch},
+                   {"T", p.nodes},
+                   {"depth", shape.depth},
+                   {"family", shape.family},
+                   {"seed", shape.spec.family.seed},
+                   {"H", p.heads_k},
+                   {"HV", p.heads_v},
+                   {"K", p.dim_k},
+                   {"V", p.dim_v},
+                   {"input", name_of(shape.spec.input)},
+                   {"state", name_of(shape.spec.state)}});
+  const auto four_digits = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
+  if (timed) {
+    json["cache"] = cell.cache;
+    json["n"] = cell.n;
+    json["median_us"] = four_digits(cell.seconds.median * 1e6);
+    json["p10_us"] = four_digits(cell.seconds.p10 * 1e6);
+    json["p90_us"] = four_digits(cell.seconds.p90 * 1e6);
+    json["bytes"] = shape.bytes;
+    if (cell.flops > 0) json["flops"] = cell.flops;
+  }
+  if (cell.computes) {
+    const auto finite = [&](double value) { return std::isfinite(value) ? Json(four_digits(value)) : Json(nullptr); };
+    const host::Deviation& off = cell.check.deviation;
+    json["relative"] = off.finite ? finite(off.relative) : Json(nullptr);  // null: NaN, or overflow
+    json["max_abs"] = off.finite ? finite(off.max_abs) : Json(nullptr);
+    json["passed"] = cell.check.passed;
+    if (shape.checked < p.batch) json["checked_sequences"] = shape.checked;
+  }
+  if (cell.stated > 0) json["workspace_bytes"] = cell.stated;
+  if (cell.touched > 0) json["touched_bytes"] = cell.touched;
+  return json;
+}
+
+Json gpu_state() {
+  constexpr const char* fields[] = {"clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw"};
+  Json state = Json::object();
+  const std::string command = fmt::format("nvidia-smi -i {} --query-gpu={} --format=csv,noheader,nounits 2>/dev/null",
+                                          host::device_info().pci, fmt::join(fields, ","));
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (!pipe) return state;
+  char line[256] = {};
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  if (pclose(pipe) != 0 || !read) return state;
+  std::istringstream values(line);
+  for (const char* field : fields) {
+    double value = 0;
+    if (!(values >> value)) break;  // "[N/A]"
+    state[field] = value;
+    values.ignore(1);  // the comma
+  }
+  return state;
+}
+
+Json environment_record(const std::string& device, const Effort& effort, double peak) {
+  Json env{{"type", "environment"}, {"schema", 1}};
+  env.update(environment());
+  if (device == "cpu") {
+    env["threads"] = effort.threads;
+    if (peak > 0) env["peak_flops"] = peak;
+    return env;
+  }
+  const host::DeviceInfo info = host::device_info();
+  env["gpu"] = {{"name", info.name},
+                {"multiprocessors", info.multiprocessors},
+                {"compute_capability", info.compute_capability},
+                {"l2_bytes", info.l2_bytes},
+                {"driver", info.driver},
+                {"runtime", info.runtime},
+                {"before", gpu_state()}};
+  return env;
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,168 @@
+// canopy bench --requests: one JSON object a line says what to measure; the records come back at once, a line each, and
+// then {"type":"done"} or {"type":"failed"} with the request's id. bench/runner.py drives it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "bench.hpp"
+#include "bench_extra.hpp"
+#include "host/device.hpp"
+
+namespace canopy::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFields[] = {"id", "measure", "device", "family", "name", "T", "top_k", "depth", "seed", "trees", "B", "H", "HV",
+                                   "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "contenders", "threads",
+                                   "repeat", "warm_ups", "most_seconds", "caches", "checked", "layers", "rounds"};
+
+template <class Enum>
+Enum named(const Json& request, const char* key, Enum preset, std::initializer_list<std::pair<const char*, Enum>> names) {
+  if (!request.contains(key)) return preset;
+  const std::string name = request[key];
+  std::string list;
+  for (const auto& [known, value] : names) {
+    if (name == known) return value;
+    list += std::string(list.empty() ? "" : ", ") + known;
+  }
+  throw std::invalid_argument(fmt::format("{}: expected one of {}, got '{}'", key, list, name));
+}
+
+host::ProblemSpec spec_of(const Json& request) {
+  host::ProblemSpec spec;
+  spec.batch = request.value("B", 1);
+  spec.heads_k = request.value("H", 16), spec.heads_v = request.value("HV", 32);
+  spec.dim_k = request.value("K", 128), spec.dim_v = request.value("V", 128);
+  spec.family = {.name = request.value("family", "best-first"),
+                 .nodes = request.value("T", 64),
+                 .top_k = request.value("top_k", 4),
+                 .depth = request.value("depth", 8),
+                 .seed = request.value("seed", std::uint64_t{0})};
+  spec.seed = spec.family.seed;
+  const auto dtypes = {std::pair{"f32", CANOPY_F32}, {"bf16", CANOPY_BF16}, {"f16", CANOPY_F16}};
+  spec.input = named(request, "input", CANOPY_BF16, dtypes);
+  spec.state = named(request, "state", CANOPY_F32, dtypes);
+  using host::Betas, host::Gates, host::Keys;
+  spec.keys = named(request, "keys", Keys::random, {{"random", Keys::random}, {"similar", Keys::similar}, {"equal", Keys::equal}});
+  spec.key_cosine = request.value("cosine", 0.95);
+  spec.gates = named(request, "gates", Gates::natural, {{"natural", Gates::natural}, {"zero", Gates::zero}});
+  spec.betas = named(request, "betas", Betas::natural, {{"natural", Betas::natural}, {"one", Betas::one}});
+  for (const Json& parents : request.value("trees", Json::array())) {
+    auto tree = Tree::from_parents(parents.get<std::vector<std::int32_t>>());
+    if (!tree) throw std::invalid_argument("trees: " + tree.error().message);
+    spec.trees.push_back(std::move(*tree));
+  }
+  return spec;
+}
+
+Effort effort_of(const Json& request) {
+  Effort effort;
+  effort.contenders = request.value("contenders", "fast");
+  effort.threads = request.value("threads", 1);
+  effort.repeat = request.value("repeat", 21), effort.warm_ups = request.value("warm_ups", 0);
+  effort.most_seconds = request.value("most_seconds", 1e9);
+  effort.checked = request.value("checked", INT_MAX);
+  effort.timed = request.value("measure", "time") == "time";
+  const Json caches = request.value("caches", Json::array({"warm"}));
+  effort.warm = effort.cold = false;
+  for (const Json& cache : caches) (cache == "cold" ? effort.cold : effort.warm) = true;
+  if (effort.threads < 1 || effort.repeat < 1 || effort.warm_ups < 0 || effort.checked < 1)
+    throw std::invalid_argument("threads, repeat, checked: expected 1 or more; warm_ups: 0 or more");
+  return effort;
+}
+
+// What a request adds to its records beside the shape.
+void add_inputs(const Json& request, Json& record) {
+  if (request.contains("name")) record["family"] = request["name"];
+  for (const char* key : {"keys", "cosine", "gates", "betas"})
+    if (request.contains(key)) record[key] = request[key];
+}
+
+Result<Json> records_of(const Json& request) {
+  for (const auto& [key, value] : request.items())
+    if (std::none_of(std::begin(kFields), std::end(kFields), [&](const char* known) { return key == known; }))
+      return Error::invalid(fmt::format("\"{}\": no such field of a request", key));
+  const host::ProblemSpec spec = spec_of(request);
+  const Effort effort = effort_of(request);
+  const std::string measure = request.value("measure", "time");
+  const bool device = request.value("device", "cpu") == "cuda";
+  if (device)
+    if (const std::string why = host::device_missing(); !why.empty()) return Error::unsupported("device cuda: " + why);
+  const canopy_device on = device ? CANOPY_CUDA : CANOPY_CPU;
+  if (measure == "memory") return memory_records(spec, on, request.value("layers", 24));
+  if (measure == "rounds") return rounds_records(spec, on, effort, request.value("rounds", 100));
+  if (measure == "environment")
+    return Json::array({environment_record(device ? "cuda" : "cpu", effort, device ? 0 : measured_peak(effort.threads))});
+  Json all = Json::array();
+  const auto add = [&](const BenchShape& shape) {
+    for (const BenchCell& cell : shape.cells) all.push_back(record_of(shape, cell, effort));
+  };
+  if (measure == "commit") {
+    if (!device) return Error::invalid("measure commit: expected device cuda");
+    Effort timed = effort;
+    timed.timed = true;
+    const auto shape = measure_commit_on_device(timed, spec, request.value("layers", 24));
+    if (!shape) return shape.error();
+    add(*shape);
+    return all;
+  }
+  if (measure != "time" && measure != "accuracy")
+    return Error::invalid(fmt::format("measure: expected time, accuracy, memory, rounds, commit or environment, got '{}'", measure));
+  auto problem = host::make_problem(spec);
+  if (!problem) return problem.error();
+  const std::string family = request.value("family", "best-first");
+  const auto shape = device ? measure_on_device(effort, *problem, spec, family)
+                            : measure_on_cpu(effort, *problem, spec, family, nullptr);
+  if (!shape) return shape.error();
+  add(*shape);
+  return all;
+}
+
+void say(const Json& record) {
+  fmt::print("{}\n", record.dump(-1, ' ', false, Json::error_handler_t::replace));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int answer_requests(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file) return fail(fmt::format("--requests {}: cannot open it; expected a file of requests, or -", path));
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  bool failed = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty()) continue;
+    Json id;
+    const double begun = now();
+    std::string why;
+    try {
+      const Json request = Json::parse(line);
+      id = request.value("id", Json());
+      auto records = records_of(request);
+      if (!records) why = records.error().message;
+      else
+        for (Json& record : *records) {
+          if (record["type"] != "environment") add_inputs(request, record);
+          say(record);
+        }
+    } catch (const std::bad_alloc&) {
+      why = "out of memory";
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    Json answer{{"type", why.empty() ? "done" : "failed"}, {"id", id}, {"seconds", now() - begun}};
+    if (!why.empty()) answer["message"] = why, failed = true;
+    say(answer);
+  }
+  return failed ? kCheckFailed : kGood;
+}
+
+}  // namespace canopy::cli
