@@ -55,7 +55,7 @@ class Results:
                     self.machines[path.stem] = record
                 elif kind == "published":
                     self.published.append(record)
-                elif kind is None and "solver" in record:
+                elif kind == "study":
                     self.study.append(record)
 
     def device(self, file):

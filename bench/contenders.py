@@ -1,0 +1,86 @@
+"""The one registry of what is measured: the program's own (`canopy env`), the Triton kernels, the peers.
+
+The program's implementations are not listed here by hand: `from_program` walks its registry, so that a new kernel is swept as soon as
+it is registered. Who runs what: `program` is timed by `canopy bench --requests`, `torch` by bench/torch_worker.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import Any
+
+SERIAL = ("serial_resident", "serial_snapshot")
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str  # as in result files: "cuda_fused", "triton_fused precise", "sglang_tree"
+    strategy: str
+    device: str  # "cpu", "cuda"
+    runner: str  # "program", "torch"
+    description: str
+    chains_only: bool = False
+
+    @property
+    def serial(self) -> bool:
+        return "serial" in self.strategy
+
+
+def strategy_of(name: str) -> str:
+    """ "fused" of "cuda_fused precise", "serial_resident" of "cpu_serial_resident"; "floor" stays."""
+    name = name.partition(" ")[0]
+    for device in ("cpu_", "cuda_", "triton_"):
+        if name.startswith(device):
+            return name.removeprefix(device)
+    return name
+
+
+def same_as_default(name: str) -> list[str]:
+    """Precisions that run the code of the default (cli/bench_record.cpp)."""
+    return ["fp32"] if name.startswith("cpu_") or "serial" in name else ["half"]
+
+
+def from_program(environment: dict[str, Any]) -> list[Contender]:
+    """Every implementation of verify in the program's registry but the reference."""
+    found = []
+    for entry in environment["implementations"]:
+        name = entry["name"]
+        if entry["kind"] == "verify" and not name.startswith("reference_"):
+            found.append(Contender(name, strategy_of(name), name.partition("_")[0], "program", entry["description"]))
+    return found
+
+
+TRITON = [Contender(f"triton_{name} {precision}", name, "cuda", "torch", f"python/canopy_gdn/triton, {name}, {precision}")
+          for name, precision in (("fused", "precise"), ("fused", "fast"), ("split", "precise"), ("split", "fast"),
+                                  ("neumann", "precise"), ("squaring", "precise"), ("serial", "fp32"), ("resident", "fp32"))]  # fmt: skip
+PEERS = [
+    Contender("fla_recurrent", "serial_resident", "cuda", "torch", "flash-linear-attention fused_recurrent_gated_delta_rule", True),
+    Contender("fla_chunk", "chunk", "cuda", "torch", "flash-linear-attention chunk_gated_delta_rule", True),
+    Contender("sglang_tree", "serial_snapshot", "cuda", "torch", "SGLang's tree kernel with a snapshot a node"),
+]
+# Beside the contenders in one process: what the torch worker's times are compared with, across processes too.
+ANCHOR = Contender("cuda_dispatched", "dispatched", "cuda", "torch", "what canopy's dispatcher picks, called through PyTorch")
+NOT_VERIFY = {"floor": "the same loads and stores, nothing computed", "plan": "the plan of the batch's trees", "copy": "a device copy"}
+
+
+def importable(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def torch_contenders() -> list[Contender]:
+    """What this Python can run: Triton's where torch and triton are, a peer where its package is. SGLang's kernels are loaded from an
+    unpacked wheel: CANOPY_SGLANG names the folder that holds its sglang/."""
+    if not (importable("torch") and importable("triton") and importable("canopy_gdn")):
+        return []
+    found = [ANCHOR, *TRITON]
+    if importable("fla"):
+        found += [peer for peer in PEERS if peer.name.startswith("fla_")]
+    if os.environ.get("CANOPY_SGLANG"):
+        found += [peer for peer in PEERS if peer.name.startswith("sglang_")]
+    return found
+
+
+def registry(environment: dict[str, Any]) -> list[Contender]:
+    return from_program(environment) + torch_contenders()
