@@ -35,6 +35,17 @@ int32_t dtype_of(const char* name, const Tensor& tensor) {
   }
 }
 
+// Bytes of one sequence's plan, the same for every tree; 0 for a device that this build does not plan for.
+int64_t plan_row_bytes(bool cuda) {
+  const auto ask = [](int32_t device) {
+    canopy_problem one{};
+    one.device = device, one.batch = one.nodes = 1;
+    return static_cast<int64_t>(canopy_plan_bytes(&one));
+  };
+  static const int64_t cpu_bytes = ask(CANOPY_CPU), cuda_bytes = ask(CANOPY_CUDA);
+  return cuda ? cuda_bytes : cpu_bytes;
+}
+
 std::string device_text(bool cuda, int32_t index) { return cuda ? canopy::text("cuda:", index) : "cpu"; }
 
 void check_shape(const char* name, const Tensor& tensor, const char* axes, const int64_t* extent, std::size_t count,
@@ -135,12 +146,17 @@ void Reader::trees(canopy_trees& out, const TreeArguments& trees, int64_t batch,
     fail("next_sibling: expected the row stride of next_token, ", out.row_stride, ", got ",
          trees.next_sibling->stride(0), "; make both contiguous");
   if (trees.plan) {
+    const Tensor& plan = *trees.plan;
     std::size_t length = 0;
-    out.plan = bytes("plan", *trees.plan, &length);
+    out.plan = bytes("plan", plan, &length);
     // A plan has one size a sequence, whatever the tree: the row count tells a plan of another batch.
-    if (trees.plan->dim() != 2 || trees.plan->size(0) != std::max<int64_t>(batch, 1))
-      fail("plan: expected what plan() made of these ", batch, " trees, got shape ", list(trees.plan->sizes()),
+    if (plan.dim() != 2 || plan.size(0) != std::max<int64_t>(batch, 1))
+      fail("plan: expected what plan() made of these ", batch, " trees, got shape ", list(plan.sizes()),
            "; call plan() again after the batch changed");
+    const int64_t width = plan_row_bytes(cuda_);
+    if (plan.scalar_type() != ScalarType::Byte || (width > 0 && plan.size(1) != width))
+      fail("plan: expected what plan() made on this device, uint8 with ", width, " bytes a tree, got ",
+           torch::headeronly::toString(plan.scalar_type()), " ", list(plan.sizes()), "; pass on what plan() returned");
   }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import os
 import pathlib
 from dataclasses import dataclass
@@ -240,9 +241,32 @@ def text_of(name: str, *arguments: object) -> str:
     return buffer.value.decode()
 
 
-def choose(argument: str, value: str, names: dict[str, int]) -> int:
+@functools.cache
+def plan_row_bytes(device: str) -> int:
+    """Bytes of one sequence's plan on "cpu" or "cuda": the same for every tree. 0 where this build has no such device."""
+    params = VerifyParams()
+    library().canopy_verify_params_init(ctypes.byref(params))
+    params.problem.device = CUDA if device == "cuda" else CPU
+    params.problem.batch = params.problem.nodes = 1
+    return library().canopy_plan_bytes(ctypes.byref(params.problem))
+
+
+def integer(argument: str, value: object) -> int:
+    """A 64-bit integer; ctypes would cut a larger one down in silence."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise CanopyError(
+            f"{argument} = {value!r}: expected an integer, got {type(value).__name__}; convert it with int()"
+        ) from None
+    if not -(2**63) <= number < 2**63:
+        raise CanopyError(f"{argument} = {number}: expected 64 bits; check where it comes from")
+    return number
+
+
+def choose(argument: str, value: object, names: dict[str, int]) -> int:
     """The number of a name; raises for one that is not among `names`."""
-    number = names.get(value)
+    number = names.get(value) if isinstance(value, str) else None
     if number is None:
         expected = ", ".join(repr(name) for name in names)
         raise CanopyError(f"{argument} = {value!r}: expected one of {expected}")

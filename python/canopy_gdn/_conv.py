@@ -25,7 +25,7 @@ def _rows(p: _abi.ConvProblem, reader: Reader, shared: Reader, x: Any, extents: 
     dtype = SlotDtype()
     p.slot_index = shared.slots("slot_index", given.get("slot_index"), B, dtype)
     p.slot_index_dtype = dtype.value
-    p.padding_slot = given.get("padding_slot", -1)
+    p.padding_slot = _abi.integer("padding_slot", given.get("padding_slot", -1))
     return dtype
 
 

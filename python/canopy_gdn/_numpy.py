@@ -18,17 +18,27 @@ def aligned(length: int) -> np.ndarray:
 
 
 def _name(implementation: str | None) -> bytes | None:
+    if not isinstance(implementation, str | None):
+        raise _abi.CanopyError(
+            f"implementation = {implementation!r}: expected a name of implementations(), or None for the dispatcher's choice, got "
+            f"{type(implementation).__name__}"
+        )
     return None if implementation is None else implementation.encode()
+
+
+def _memory(name: str, given: Any) -> np.ndarray:
+    """Memory of the caller's that the library writes as bytes."""
+    view = _problem.view_of(name, given, True)
+    if not isinstance(given, np.ndarray):
+        raise _abi.CanopyError(f"{name}: expected a NumPy array as the other arguments are, got {type(given).__name__}")
+    if not given.flags.c_contiguous:
+        raise _abi.CanopyError(f"{name}: expected contiguous memory, got strides {view.stride}; pass the whole buffer")
+    return given
 
 
 def _workspace(params: Any, call: str, implementation: str | None, given: np.ndarray | None) -> np.ndarray:
     if given is not None:
-        view = _problem.view_of("workspace", given, True)
-        if not given.flags.c_contiguous:
-            raise _abi.CanopyError(
-                f"workspace: expected contiguous memory, got strides {view.stride}; pass the whole buffer"
-            )
-        return given
+        return _memory("workspace", given)
     return aligned(workspace_bytes(params, call, implementation))
 
 
@@ -47,7 +57,7 @@ def plan(given: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
     problem = _problem.plan_problem(given)
     rows = max(problem.batch, 1)
     length = _abi.library().canopy_plan_bytes(ctypes.byref(problem))
-    made = aligned(length).reshape(rows, -1) if out is None else out
+    made = aligned(length).reshape(rows, -1) if out is None else _memory("plan", out)
     _abi.call("canopy_plan", ctypes.byref(problem), made.ctypes.data, made.nbytes, None)
     return made
 

@@ -49,11 +49,15 @@ def view_of(name: str, value: Any, written: bool = False) -> View:
             value.device.index or 0,
         )
     interface = getattr(value, "__array_interface__", None)
-    if interface is None:
+    if interface is None or not hasattr(value, "strides"):
         raise CanopyError(
             f"{name}: expected a NumPy array or a PyTorch tensor, got {type(value).__name__}; convert it with numpy.asarray"
         )
     size = value.itemsize
+    if not value.dtype.isnative:
+        raise CanopyError(
+            f"{name}.dtype = {value.dtype.str}: expected this machine's byte order; convert it with .astype(numpy.{value.dtype.name})"
+        )
     if any(step % size for step, extent in zip(value.strides, value.shape) if extent > 1):
         raise CanopyError(
             f"{name}: expected strides of whole elements, got {value.strides} bytes of {size}-byte elements; make it contiguous"
@@ -180,6 +184,13 @@ class Reader:
                     f"plan: expected what plan() made of these {batch} trees, got shape {list(view.shape)}; call plan() again after "
                     "the batch changed"
                 )
+            width = _abi.plan_row_bytes(self.device)
+            dense = view.stride[1] == 1 and (view.shape[0] == 1 or view.stride[0] == view.shape[1])
+            if view.dtype != "uint8" or not dense or (width and view.shape[1] != width):
+                raise CanopyError(
+                    f"plan: expected what plan() made on this device, uint8 with {width} bytes a tree, got {view.dtype} "
+                    f"{list(view.shape)} with strides {list(view.stride)}; pass on what plan() returned"
+                )
             out.plan = view.data
 
     def gates(self, out: _abi.Problem, given: dict[str, Any]) -> None:
@@ -201,7 +212,7 @@ class Reader:
         dtype = SlotDtype()
         out.slot_index = self.slots("slot_index", given.get("slot_index"), out.batch, dtype)
         out.slot_index_dtype = dtype.value
-        out.padding_slot = given.get("padding_slot", -1)
+        out.padding_slot = _abi.integer("padding_slot", given.get("padding_slot", -1))
         return dtype
 
 
@@ -249,8 +260,8 @@ def plan_problem(given: dict[str, Any]) -> _abi.Problem:
     problem.slot_index = reader.slots("slot_index", given.get("slot_index"), problem.batch, dtype)
     problem.slot_index_dtype = dtype.value
     # Without slots every row is a live one: the plan serves any pool.
-    problem.slots = given["slots"] if given.get("slot_index") is not None else problem.batch
-    problem.padding_slot = given.get("padding_slot", -1)
+    problem.slots = _abi.integer("slots", given["slots"]) if given.get("slot_index") is not None else problem.batch
+    problem.padding_slot = _abi.integer("padding_slot", given.get("padding_slot", -1))
     return problem
 
 

@@ -52,10 +52,10 @@ def _gpus() -> list[str] | str:
 
 
 def _operators() -> str:
-    from . import ops
+    from . import _abi, ops  # noqa: F401, loads the operators
 
     names = sorted(name.partition("::")[2] for name in _schemas())
-    return f"{', '.join(names)} (plans on {', '.join(d for d in ('cpu', 'cuda') if ops.plan_row_bytes(d))})"
+    return f"{', '.join(names)} (plans on {', '.join(d for d in ('cpu', 'cuda') if _abi.plan_row_bytes(d))})"
 
 
 def _schemas() -> list[str]:

@@ -6,9 +6,6 @@ with the arguments in the order of the schemas (bindings/torch/operators.cpp).
 
 from __future__ import annotations
 
-import ctypes
-import functools
-
 import torch
 from torch import Tensor
 
@@ -40,39 +37,49 @@ _verify, _verify_out, _commit = _OPS.verify.default, _OPS.verify_out.default, _O
 _conv, _conv_out, _conv_commit = _OPS.conv1d_tree.default, _OPS.conv1d_tree_out.default, _OPS.conv1d_commit.default
 
 
-@functools.cache
-def plan_row_bytes(device: str) -> int:
-    """Bytes of one sequence's plan on "cpu" or "cuda": the same for every tree. 0 where this build has no such device."""
-    params = _abi.VerifyParams()
-    _abi.library().canopy_verify_params_init(ctypes.byref(params))
-    params.problem.device = _abi.CUDA if device == "cuda" else _abi.CPU
-    params.problem.batch = params.problem.nodes = 1
-    return _abi.library().canopy_plan_bytes(ctypes.byref(params.problem))
-
-
 # ---- fakes: shapes and dtypes for torch.compile ---------------------------------------------------------------------------
+
+
+def _one_device(model: str, tensor: Tensor, *others: object) -> None:
+    """The fakes also run where a tensor of a call is on the meta device, which otherwise would give memory of nobody as the result."""
+    for other in others:
+        if isinstance(other, Tensor) and other.device != tensor.device:
+            raise _abi.CanopyError(
+                f"tensors of a call: expected all on {tensor.device}, the device of {model}, got one on {other.device}; move it with .to()"
+            )
 
 
 @torch.library.register_fake("canopy_gdn::plan")
 def _(parents, next_token, next_sibling, count, slot_index, *, slots=0, padding_slot=-1):
     trees = parents if parents is not None else next_token
     rows = torch.sym_max(trees.shape[0], 1)
-    return trees.new_empty((rows, plan_row_bytes(trees.device.type)), dtype=torch.uint8)
+    return trees.new_empty((rows, _abi.plan_row_bytes(trees.device.type)), dtype=torch.uint8)
 
 
 @torch.library.register_fake("canopy_gdn::verify")
 def _(q, k, v, state, *inputs, out_dtype=None, **options):
+    _one_device("q", q, k, v, state, *inputs, *options.values())
     return q.new_empty((*q.shape[:2], *v.shape[2:]), dtype=out_dtype or v.dtype)
 
 
 @torch.library.register_fake("canopy_gdn::conv1d_tree")
 def _(x, state, weight, *inputs, out_dtype=None, **options):
+    _one_device("x", x, state, weight, *inputs, *options.values())
     return x.new_empty(x.shape, dtype=out_dtype or x.dtype)
 
 
 # These write into tensors that they are given and return nothing: there is no shape to tell.
-for _name in ("plan_out", "verify_out", "commit", "conv1d_tree_out", "conv1d_commit"):
-    torch.library.register_fake(f"canopy_gdn::{_name}", lambda *tensors, **options: None)
+for _name, _model in (
+    ("plan_out", None),
+    ("verify_out", "q"),
+    ("commit", "k"),
+    ("conv1d_tree_out", "x"),
+    ("conv1d_commit", "x"),
+):
+    torch.library.register_fake(
+        f"canopy_gdn::{_name}",
+        lambda *tensors, _model=_model, **options: _one_device(_model, *tensors, *options.values()) if _model else None,
+    )
 
 
 # ---- the calls of canopy_gdn for tensors ----------------------------------------------------------------------------------
@@ -80,7 +87,7 @@ for _name in ("plan_out", "verify_out", "commit", "conv1d_tree_out", "conv1d_com
 
 def _refuse_grad(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad:
+        if getattr(tensor, "requires_grad", False):  # what is no tensor is refused by the schema
             raise _abi.CanopyError(
                 f"{name}: expected a tensor that does not require grad, got requires_grad=True; there is no backward pass: call "
                 "it under torch.no_grad() or torch.inference_mode(), or detach()",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ class Tree:
 
     def __init__(self, parents: Iterable[int]) -> None:
         """Node i's parent is parents[i]; -1 for the root, which is node 0."""
-        given = [int(parent) for parent in parents]
+        given = _plain(parents, "parents")
         if any(not -(2**31) <= parent < 2**31 for parent in given):
             index, value = next((i, p) for i, p in enumerate(given) if not -(2**31) <= p < 2**31)
             raise _abi.CanopyError(f"parents[{index}] = {value}: expected -1 for the root, else 0 <= parent < {index}")
@@ -73,7 +74,10 @@ class Tree:
     def from_retrieve(cls, next_token: Sequence[int], next_sibling: Sequence[int]) -> Tree:
         """next_token [T] the first child and next_sibling [T] the next sibling of each node, -1 for none (SGLang)."""
         return cls.parse(
-            json.dumps({"next_token": _plain(next_token), "next_sibling": _plain(next_sibling)}), "retrieve"
+            json.dumps(
+                {"next_token": _plain(next_token, "next_token"), "next_sibling": _plain(next_sibling, "next_sibling")}
+            ),
+            "retrieve",
         )
 
     @classmethod
@@ -84,12 +88,20 @@ class Tree:
     @classmethod
     def from_mask(cls, mask: Any) -> Tree:
         """mask [T, T]: row i marks the ancestors of node i and i itself (DDTree, EAGLE)."""
-        return cls._from_json("mask", [[int(bit) for bit in row] for row in mask])
+        try:
+            rows = [list(row) for row in mask]
+        except TypeError:
+            raise _abi.CanopyError("mask: expected [T, T], a row a node, got one without rows") from None
+        for i, row in enumerate(rows):
+            for j, bit in enumerate(row):
+                if bit not in (0, 1):  # an additive mask of 0 and -inf, say
+                    raise _abi.CanopyError(f"mask[{i}][{j}] = {bit}: expected 0 or 1; give the mask as booleans")
+        return cls._from_json("mask", [[int(bit) for bit in row] for row in rows])
 
     @classmethod
     def from_widths(cls, widths: Sequence[int]) -> Tree:
         """widths[i]: children of each node of level i (SpecInfer)."""
-        return cls._from_json("widths", _plain(widths))
+        return cls._from_json("widths", _plain(widths, "widths"))
 
     @classmethod
     def family(cls, name: str, nodes: int = 64, *, top_k: int = 4, depth: int = 8, seed: int = 0) -> Tree:
@@ -101,7 +113,7 @@ class Tree:
 
     @classmethod
     def _from_json(cls, form: str, value: list) -> Tree:
-        return cls.parse(json.dumps({form: value}, default=int), form)
+        return cls.parse(json.dumps({form: value}, default=operator.index), form)
 
     def write(self, form: str) -> str:
         """The tree as text in a form that parse reads back; "drawing" draws it."""
@@ -205,8 +217,17 @@ class Tree:
         return self.svg()
 
 
-def _plain(values: Iterable[Any]) -> list[int]:
-    return [int(value) for value in values]
+def _plain(values: Iterable[Any], name: str) -> list[int]:
+    """Integers of Python, NumPy or PyTorch. Rounding 0.7 to a node would hide a mistake."""
+    plain = []
+    for i, value in enumerate(values):
+        try:
+            plain.append(operator.index(value))
+        except TypeError:
+            raise _abi.CanopyError(
+                f"{name}[{i}] = {value!r}: expected an integer, got {type(value).__name__}; convert the array first"
+            ) from None
+    return plain
 
 
 def batch(trees: Sequence[Tree], nodes: int | None = None) -> tuple[np.ndarray, np.ndarray]:

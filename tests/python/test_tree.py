@@ -1,6 +1,8 @@
 """Trees: forms, what follows from the parents, drawings."""
 
+import copy
 import pathlib
+import pickle
 import xml.etree.ElementTree as ElementTree
 
 import canopy_gdn
@@ -84,6 +86,13 @@ def test_svg_shows_every_node_and_edge():
     assert "depth" in root.find(f"{space}title").text
 
 
+def test_trees_are_values():
+    """Copied and sent to other processes, as engines do."""
+    for same in (copy.deepcopy(FORK), pickle.loads(pickle.dumps(FORK))):
+        assert same == FORK and same.depths == FORK.depths and np.array_equal(same.mask, FORK.mask)
+    assert Tree(iter(np.int64([-1, 0, 0, 1]))) == FORK
+
+
 def test_batch_pads_and_counts():
     parents, count = canopy_gdn.batch([FORK, Tree([-1])])
     assert parents.dtype == np.int32 and parents.shape == (2, 4) and parents[0].tolist() == [-1, 0, 0, 1]
@@ -99,6 +108,11 @@ def test_batch_pads_and_counts():
     (lambda: Tree([-1, 2**40]), [f"parents[1] = {2**40}", "expected"]),
     (lambda: Tree.from_choices([[0, 0]]), ["choices", "[0]"]),
     (lambda: Tree.from_mask([[1, 0], [0, 1]]), ["mask"]),
+    (lambda: Tree.from_mask([[0, -np.inf], [0, 0]]), ["mask[0][1] = -inf: expected 0 or 1", "booleans"]),
+    (lambda: Tree.from_mask([1, 0]), ["mask: expected [T, T]"]),
+    (lambda: Tree([-1, 0.7]), ["parents[1] = 0.7: expected an integer, got float"]),
+    (lambda: Tree.from_retrieve([1.0, -1], [-1, -1]), ["next_token[0] = 1.0: expected an integer"]),
+    (lambda: Tree.from_widths(["2"]), ["widths[0] = '2': expected an integer, got str"]),
     (lambda: Tree.parse("{"), ["line 1"]),
     (lambda: Tree.parse("[[1]]"), ["mask", "choices"]),
     (lambda: Tree.parse("-1 0", "shrub"), ["shrub", "expected"]),

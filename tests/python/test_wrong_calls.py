@@ -49,6 +49,8 @@ VERIFY = {
     "a pool that is too small": ({"slot_index": None, "state": lambda a: a["state"][:2]}, ["slots = 2: expected at least batch = 3", "give slot_index or a larger pool"]),
     "a padding slot below -1": ({"padding_slot": -2}, ["padding_slot = -2: expected -1 or more"]),
     "a plan of another batch": ({"plan": np.zeros((2, 64), np.uint8)}, ["plan: expected what plan() made of these 3 trees, got shape [2, 64]", "call plan() again"]),
+    "a plan of other bytes": ({"plan": np.zeros((3, 64), np.uint8)}, ["plan: expected what plan() made on this device, uint8 with ", "[3, 64]", "pass on what plan() returned"]),
+    "a plan of floats": ({"plan": np.zeros((3, 947), np.float32)}, ["plan: expected what plan() made on this device", "[3, 947]"]),
     "an unknown implementation": ({"implementation": "cpu_magic"}, ["cpu_magic", "cpu_closed_form"]),
     "tensor cores on the CPU": ({"precision": "half", "implementation": "cpu_closed_form"}, ["cpu_closed_form", "precision"]),
     "an output of another shape": ({"o": np.zeros((3, 20, 4, 16), np.float32)}, ["o: expected shape [B,T,HV,V] = [3, 20, 4, 24], got [3, 20, 4, 16]"]),
@@ -72,6 +74,7 @@ COMMIT = {
     "a state of two axes": ({"state": lambda a: a["state"][0, 0]}, ["state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got 2"]),
     "no gates": ({"g": None, "beta": None}, ["gates: expected g and beta", "got neither"]),
     "no values": ({"v": None}, ["v is NULL: expected [B,T,HV,V]"]),
+    "a plan of other bytes": ({"plan": np.zeros((3, 64), np.uint8)}, ["plan: expected what plan() made on this device", "[3, 64]"]),
 }  # fmt: skip
 
 # A good call of B = 3, T = 20, C = 70, W = 4, 4 slots.
@@ -96,6 +99,7 @@ CONV = {
     "a count past T": ({"count": np.int32([1, 21, 3])}, ["trees.count[b=1] = 21: expected 0 <= count <= nodes = 20"]),
     "a slot past the pool": ({"slot_index": np.int32([0, 1, 4])}, ["slot_index[b=2] = 4: expected less than slots = 4"]),
     "a plan of another batch": ({"plan": np.zeros((2, 64), np.uint8)}, ["plan: expected what plan() made of these 3 trees", "call plan() again"]),
+    "a plan of other bytes": ({"plan": np.zeros((3, 64), np.uint8)}, ["plan: expected what plan() made on this device", "[3, 64]"]),
     "an unknown implementation": ({"implementation": "cpu_magic"}, ["cpu_magic", "cpu_conv"]),
     "an output of another shape": ({"o": np.zeros((3, 20, 4), np.float32)}, ["o: expected shape [B,T,C] = [3, 20, 70], got [3, 20, 4]"]),
     "an output of a third type": ({"o": np.zeros((3, 20, 70), np.float16)}, ["o.dtype = f16: expected f32, the dtype of x"]),
@@ -104,6 +108,7 @@ CONV = {
 CONV_COMMIT = {
     "int64 leaves": ({"leaf": np.int64([0, 0, 0])}, ["leaf.dtype = ", "expected i32 for [B]; convert it"]),
     "layers in the state alone": ({"state": lambda a: np.stack([a["state"]] * 2)}, ["x: expected 4 axes [L,B,T,C], as state has a layer axis, got 3"]),
+    "a plan of other bytes": ({"plan": np.zeros((3, 64), np.uint8)}, ["plan: expected what plan() made on this device", "[3, 64]"]),
     "layers in x alone": ({"x": lambda a: np.stack([a["x"]] * 2)}, ["x: expected 3 axes [B,T,C], got 4"]),
     "a state of two axes": ({"state": lambda a: a["state"][0]}, ["state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got 2"]),
     "a window of four": ({"state": lambda a: np.ones((4, 70, 4), np.float32)}, ["width = 5: expected 2 to 4 taps"]),
@@ -203,6 +208,53 @@ def test_what_is_no_array():
     check(
         lambda: canopy_gdn.verify(**arguments | {"k": arguments["k"].tolist()}),
         ["k: expected a NumPy array or a PyTorch tensor, got list"],
+    )
+
+
+@pytest.mark.parametrize(("changes", "pieces"), [
+    ({"q": lambda a: a["q"].astype(">f4")}, ["q.dtype = >f4: expected this machine's byte order", ".astype(numpy.float32)"]),
+    ({"parents": lambda a: a["parents"].astype(">i4")}, ["parents.dtype = >i4: expected this machine's byte order", ".astype(numpy.int32)"]),
+    ({"plan": lambda a: np.repeat(canopy_gdn.plan(parents=a["parents"]), 2, 0)[::2]}, ["plan: expected what plan() made", "with strides"]),
+    ({"padding_slot": 2**70}, [f"padding_slot = {2**70}: expected 64 bits"]),
+    ({"padding_slot": "none"}, ["padding_slot = 'none': expected an integer, got str"]),
+    ({"implementation": 3}, ["implementation = 3: expected a name of implementations()", "got int"]),
+    ({"precision": ["fp32"]}, ["precision = ['fp32']: expected one of 'default'"]),
+    ({"workspace": np.zeros((9, 2), np.uint8)[:, 0]}, ["workspace: expected contiguous memory, got strides (2,)"]),
+])  # fmt: skip
+def test_what_only_numpy_has(changes, pieces):
+    check(lambda: canopy_gdn.verify(**spoilt(good(), changes)), pieces)
+
+
+def test_a_plan_into_what_cannot_hold_it():
+    parents = good()["parents"]
+    plan = canopy_gdn.plan(parents=parents)
+    frozen = plan.copy()
+    frozen.flags.writeable = False
+    for out, piece in ((np.repeat(plan, 2, 0)[::2], "plan: expected contiguous memory, got strides"), (frozen, "plan: expected a writable array"),
+                       ([0], "plan: expected a NumPy array or a PyTorch tensor, got list")):  # fmt: skip
+        check(lambda: canopy_gdn.plan(parents=parents, out=out), [piece])
+
+
+def test_arrays_among_tensors_and_tensors_of_the_meta_device():
+    """A tensor on meta sends PyTorch to the operator's fake, whose result is memory that nobody wrote."""
+    torch = pytest.importorskip("torch")
+    arguments = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in good().items()}
+    check(
+        lambda: canopy_gdn.verify(**arguments | {"state": good()["state"]}), ["Tensor", "argument 'state'", "ndarray"]
+    )
+    check(
+        lambda: canopy_gdn.verify(**arguments | {"state": arguments["state"].to("meta")}),
+        ["expected all on cpu, the device of q, got one on meta"],
+    )
+    conv = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in good_conv().items()}
+    check(
+        lambda: canopy_gdn.conv1d_tree(**conv | {"weight": conv["weight"].to("meta")}),
+        ["expected all on cpu, the device of x, got one on meta"],
+    )
+    workspace = torch.zeros(9, dtype=torch.uint8)
+    check(
+        lambda: canopy_gdn.verify(**good(), workspace=workspace),
+        ["workspace: expected a NumPy array as the other arguments are, got Tensor"],
     )
 
 
