@@ -28,7 +28,7 @@ class Step:
     output: Tensor  # [B, T, hidden]
     cache: Any  # the layer's entry of the model's cache
     inputs: Tensor  # [B, T, C] before the convolution
-    trees: dict[str, Tensor | None]  # parents, count, plan
+    trees: dict[str, Any]  # parents, count, plan
     arguments: dict[str, Any]  # of commit besides: k, v, gates, state
 
 
@@ -56,14 +56,18 @@ def verify(layer: Any, hidden_states: Tensor, parents: Tensor, cache_params: Any
             f"cache_params: expected the last {layer.conv_kernel_size} inputs of layer {layer.layer_idx}'s convolution, got "
             f"{window[0].shape[2]}; crop a cache that records the past"
         )
+    if layer.activation not in ("silu", "swish", None):
+        raise CanopyError(
+            f"layer.activation = {layer.activation!r}: expected 'silu', 'swish' or None, what the convolution computes"
+        )
     with torch.no_grad():
         B, T, _ = hidden_states.shape
         mixed = layer.in_proj_qkv(hidden_states)
-        trees = {"parents": parents, "count": count}
+        trees: dict[str, Any] = {"parents": parents, "count": count}
         trees["plan"] = plan_trees(**trees) if plan is None else plan
         # transformers keeps W inputs, of which a next token sees W - 1.
         qkv = conv1d_tree(mixed, layer.conv1d.weight[:, 0], layer.conv1d.bias, state=window[0][..., 1:],
-                          silu=layer.activation == "silu", **trees)  # fmt: skip
+                          silu=layer.activation is not None, **trees)  # fmt: skip
         q, k, v = qkv.split([layer.key_dim, layer.key_dim, layer.value_dim], 2)
         arguments = {
             "k": k.unflatten(2, (-1, layer.head_k_dim)),
