@@ -1,11 +1,13 @@
-"""What the checks on a GPU share: cases, errors, clocks, and a report that goes on after a failure."""
+"""What the checks on a GPU share: cases, errors, clocks, and a report that goes on after a failure and ends in a table."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import canopy_gdn
@@ -15,7 +17,53 @@ from canopy_gdn import Tree
 
 started = time.monotonic()
 results: list[dict[str, Any]] = []
-failures: list[str] = []
+
+
+@dataclass
+class Section:
+    name: str
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)  # what was not run, and why
+    seconds: float = 0
+
+
+sections: list[Section] = [Section("before")]  # the last one is the current one
+
+
+@contextlib.contextmanager
+def section(name: str) -> Iterator[None]:
+    """What check() and not_run() are told meanwhile counts here; a section of the same name goes on."""
+    known = next((s for s in sections if s.name == name), Section(name))
+    with contextlib.suppress(ValueError):
+        sections.remove(known)
+    sections.append(known)
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        known.seconds += time.monotonic() - start
+
+
+def not_run(what: str, why: str) -> None:
+    sections[-1].absent.append(f"{what}: {why}")
+    say(f"not run {what}: {why}")
+
+
+def verdict() -> int:
+    """Prints the table; 1 when a check failed or none passed."""
+    ran = [s for s in sections if s.passed or s.failed or s.absent]
+    print(f"\n{'section':14}{'passed':>8}{'failed':>8}{'not run':>9}{'s':>8}")
+    for s in ran:
+        print(f"{s.name:14}{s.passed:8}{len(s.failed):8}{len(s.absent):9}{s.seconds:8.1f}")
+    passed, failed = sum(s.passed for s in ran), sum(len(s.failed) for s in ran)
+    print(f"{'all':14}{passed:8}{failed:8}{sum(len(s.absent) for s in ran):9}{time.monotonic() - started:8.1f}")
+    for s in ran:
+        for title, names in (("FAILED", s.failed), ("not run", s.absent)):
+            for name in names:
+                print(f"{title:8}{s.name}: {name}")
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return int(failed > 0 or passed == 0)
 
 
 def say(*words: Any) -> None:
@@ -27,10 +75,11 @@ def check(name: str, run: Callable[[], Any]) -> Any:
     try:
         value = run()
     except Exception as error:  # noqa: BLE001, whatever breaks is a result
-        failures.append(name)
+        sections[-1].failed.append(name)
         say(f"FAILED {name}: {type(error).__name__}: {str(error)[:600]}")
         print("".join(traceback.format_tb(error.__traceback__)[-3:])[:1500], flush=True)
         return None
+    sections[-1].passed += 1
     say(f"ok     {name}" + (f": {value}" if value is not None else ""))
     return value
 

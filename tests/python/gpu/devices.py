@@ -7,12 +7,12 @@ from typing import Any
 import canopy_gdn
 import convolution
 import torch
-from common import best_first, case, check, say
+from common import best_first, case, check, not_run
 
 
 def run() -> None:
     if torch.cuda.device_count() < 2:
-        say("       several devices: not run (one GPU)")
+        not_run("several devices", f"{torch.cuda.device_count()} GPU here")
         return
     check("a round on the second GPU while the first is current", lambda: second(None))
     check("a round on a side stream of the second GPU", lambda: second(torch.cuda.Stream(1)))

@@ -17,16 +17,19 @@ import numpy as np
 import torch
 from canopy_gdn import Tree
 from canopy_gdn.integrations.sglang import TreeVerifier
-from common import best_first, case, check, exact, microseconds, record, relative, say, within
+from common import best_first, case, check, exact, microseconds, not_run, record, relative, say, within
 
 
 def run(sglang: str | None) -> None:
     if sglang is None:
-        say("       SGLang: not run (no --sglang FOLDER)")
+        not_run("SGLang's kernels", "no --sglang FOLDER")
     else:
         kernels = check("SGLang's kernels load", lambda: load(sglang))
         for batch, nodes in ((1, 16), (1, 64), (4, 64), (16, 16)) if kernels else ():
             check(f"SGLang's kernels and the adapter, B={batch} T={nodes}", lambda: beside(kernels, batch, nodes))
+    if importlib.util.find_spec("fla") is None:
+        not_run("FLA on chains", "flash-linear-attention is not installed")
+        return
     check("FLA fused_recurrent on chains", lambda: fla("fused_recurrent_gated_delta_rule"))
     check("FLA chunk on chains", lambda: fla("chunk_gated_delta_rule"))
 

@@ -1,0 +1,171 @@
+"""tests/python/gpu, as far as a CPU can run it: its arguments, its report, and the checks themselves with "cuda" read as "cpu".
+
+A check that nobody runs rots; a GPU is rarely at hand. What only a GPU has (graphs, streams, refusals that name cuda:0, times) is
+left to it.
+"""
+
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+GPU = pathlib.Path(__file__).with_name("gpu")
+
+
+class CudaIsCpu(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.Tensor.cuda or (function is torch.Tensor.to and str(args[1]).startswith("cuda")):
+            return args[0]
+        if str(kwargs.get("device", "")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        return function(*args, **kwargs)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The modules of tests/python/gpu; what a call costs is one call here."""
+    monkeypatch.syspath_prepend(str(GPU))
+    import common
+    import contenders
+    import convolution
+    import devices
+    import operators
+    import peers
+
+    once = lambda call, *_: call() is None or 1.0
+    for module in (operators, convolution, peers, contenders):
+        for clock in ("microseconds", "host_time"):
+            if hasattr(module, clock):
+                monkeypatch.setattr(module, clock, once)
+    real = torch.Generator
+    monkeypatch.setattr(
+        torch, "Generator", type("Generator", (), {"__new__": lambda cls, device="cpu": real()})
+    )  # a type: PyTorch writes Generator | None
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: types.SimpleNamespace(cuda_stream=None))
+    monkeypatch.setattr(common, "sections", [common.Section("test")])
+    with CudaIsCpu():
+        yield types.SimpleNamespace(
+            common=common,
+            contenders=contenders,
+            convolution=convolution,
+            devices=devices,
+            operators=operators,
+            peers=peers,
+        )
+
+
+def test_operators(gpu):
+    from canopy_gdn import ops
+
+    for raw in (False, True):
+        for precision, out, limit in (("fp32", torch.float32, 1e-5), ("default", None, 4e-3)):
+            gpu.operators.parity(raw, precision, out, limit)
+    for method in ("resolve", "stash", "replay"):
+        gpu.operators.commit_parity(method)
+    for name in ("plan", "plan_out", "verify", "verify_out", "commit"):
+        gpu.operators.opcheck(ops, name)
+    gpu.operators.views()
+    gpu.operators.malformed()
+    gpu.operators.overhead(ops)
+
+
+def test_convolution(gpu):
+    from canopy_gdn import ops
+
+    for pool in ("", "pool of fp32", "pool by taps"):
+        gpu.convolution.parity(torch.bfloat16, 4, pool)
+    gpu.convolution.commit_parity()
+    for name in ("conv1d_tree", "conv1d_tree_out", "conv1d_commit"):
+        gpu.convolution.opcheck(ops, name)
+    gpu.convolution.views()
+    gpu.convolution.malformed()
+    gpu.convolution.overhead(ops)
+
+
+def test_several_devices(gpu):
+    layer, conv = gpu.devices.inputs()
+    there = gpu.devices.moved(layer, "cuda:1"), gpu.devices.moved(conv, "cuda:1")
+    results = gpu.devices.whole_round(layer, conv)
+    assert len(results) == 8
+    gpu.devices.same(results, gpu.devices.whole_round(*there))
+    with pytest.raises(AssertionError, match="result 2"):
+        gpu.devices.same(results, [*results[:2], results[2] + 1, *results[3:]])
+
+
+def test_sglang_beside_the_adapter(gpu):
+    """With the model of SGLang's calls in place of its kernels."""
+    import sglang_model as model
+
+    def recur(*, initial_state_source, initial_state_indices, cu_seqlens, **more):
+        return model.target_verify(
+            ssm_states=initial_state_source, cache_indices=initial_state_indices, query_start_loc=cu_seqlens, **more
+        )
+
+    scatter = model.fused_mamba_state_scatter_with_mask
+    kernels = types.SimpleNamespace(
+        causal_conv1d_triton=types.SimpleNamespace(causal_conv1d_update=model.causal_conv1d_update),
+        fused_sigmoid_gating_recurrent=types.SimpleNamespace(fused_sigmoid_gating_delta_rule_update=recur),
+        mamba_state_scatter_triton=types.SimpleNamespace(
+            fused_mamba_state_scatter_with_mask=scatter, fused_conv_window_scatter_with_mask=scatter
+        ),
+    )
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        made = gpu.peers.TreeVerifier
+        patch.setattr(gpu.peers, "TreeVerifier", lambda **options: made(device="cpu", **options))
+        assert "states" in gpu.peers.beside(kernels, 2, 5, layers=2)
+
+
+def test_the_report_counts_what_failed_and_what_was_not_run(gpu, capsys):
+    def broken():
+        raise ValueError("seen")
+
+    common = gpu.common
+    with common.section("one"):
+        assert common.check("fine", lambda: "5 us") == "5 us"
+    with common.section("two"):
+        common.not_run("peer", "not installed")
+    assert common.verdict() == 0
+    with common.section("one"):
+        common.check("broken", broken)
+    assert common.verdict() == 1
+    said = capsys.readouterr().out
+    assert (
+        "FAILED broken: ValueError: seen" in said
+        and "FAILED  one: broken" in said
+        and "not run two: peer: not installed" in said
+    )
+    assert said.splitlines()[-1] == "1 passed, 1 failed"
+    common.sections[:] = [common.Section("none")]
+    assert common.verdict() == 1, "a run without checks is no success"
+
+
+@pytest.mark.parametrize(("arguments", "piece"), [
+    (["--help"], "contenders | the Triton kernels"),
+    (["--only", "operators,shrubs"], "--only shrubs: expected sections of operators, devices, contenders, peers"),
+    (["--sglang", "."], "--sglang .: expected a folder with sglang/kernels in it"),
+    (["--json", "nowhere/file"], "--json nowhere/file: expected a file in a folder that exists"),
+])  # fmt: skip
+def test_arguments(gpu, monkeypatch, capsys, arguments, piece):
+    import run
+
+    monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        run.main()
+    said = capsys.readouterr()
+    assert stopped.value.code == (0 if arguments == ["--help"] else 2) and piece in said.out + said.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    ran = subprocess.run([sys.executable, str(GPU / "run.py")], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and ran.stderr.startswith(
+        "run.py: GPU: expected one that PyTorch sees, got none (torch "
+    ), ran.stderr
