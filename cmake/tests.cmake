@@ -62,7 +62,7 @@ endif()
 
 # The CUDA kernels on the emulated GPU. The seed shuffles the order of lanes, warps and copies.
 if(TARGET gpu_test_emulated)
-  foreach(group parity isolation commit graphs rounds conv)
+  foreach(group parity isolation commit graphs rounds strategies conv)
     add_test(NAME emulated_${group} COMMAND gpu_test_emulated ${group} --light)
     add_test(NAME emulated_${group}_shuffled COMMAND gpu_test_emulated ${group} --light)
     set_tests_properties(emulated_${group}_shuffled PROPERTIES ENVIRONMENT CANOPY_EMULATED_SEED=1)

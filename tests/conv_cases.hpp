@@ -23,7 +23,7 @@ struct ConvSpec {
   bool links = false;       // next_token and next_sibling in place of parents
   bool ragged = true;       // counts below T, one of them 0 from three sequences on
   bool padding = true;      // from three sequences on the last one is a padding row
-  bool taps_apart = false;  // the pool as [slots,W-1,C] in memory
+  bool taps_apart = false;  // the pool as [slots,W-1,C] in memory, the weights as [W,C], every other bias unused
   bool long_index = false;  // slot indices of 64 bits
   bool moved = false, tracked = false;
   int gap = 0;  // elements between the rows of x, and as many in front of each of o
@@ -41,7 +41,7 @@ class ConvCase {
     slots_ = 3 * B + 2;
     make("x", spec.input, {L, B, T, C + spec.gap}, 1);
     make("weight", spec.constants, {C, spec.width}, 0.7);
-    make("bias", spec.constants, {C}, 0.5);
+    make("bias", spec.constants, {2 * C}, 0.5);
     make("state", spec.state, {L, slots_, C * taps + 3}, 1);
     make("o", spec.output, {B, T, C + spec.gap}, 0);
     for (std::byte& byte : buffers["o"].bytes) byte = std::byte{0xff};  // a NaN in every type
@@ -69,6 +69,7 @@ class ConvCase {
     }
     buffers["status"] = HostTensor::make(CANOPY_I32, {B});
     for (int b = 0; b < B; ++b) buffers["status"].i32()[b] = -1;
+    spoil_what_nobody_reads();
   }
 
   std::map<std::string, HostTensor> buffers;
@@ -82,9 +83,9 @@ class ConvCase {
   ConvVerifyParams verify(const Locate& at) const {
     ConvVerifyParams params = conv_verify_params();
     params.problem = problem(at);
-    const std::int64_t W = spec_.width, row = spec_.channels + spec_.gap;
-    params.weight = {at("weight"), spec_.constants, 0, {0, W, 1}};
-    if (spec_.bias) params.bias = {at("bias"), spec_.constants, 0, {0, 1}};
+    const std::int64_t W = spec_.width, C = spec_.channels, row = C + spec_.gap;
+    params.weight = {at("weight"), spec_.constants, 0, {0, spec_.taps_apart ? 1 : W, spec_.taps_apart ? C : 1}};
+    if (spec_.bias) params.bias = {at("bias"), spec_.constants, 0, {0, spec_.taps_apart ? 2 : 1}};
     params.silu = spec_.silu;
     params.o = {static_cast<std::byte*>(at("o")) + spec_.gap * host::size_of(spec_.output),
                 spec_.output,
@@ -139,9 +140,11 @@ class ConvCase {
   float convolved(int b, int node, int c) const {
     const std::vector<float> h = inputs(0, b, node, c, spec_.width);
     const HostTensor& weight = buffers.at("weight");
-    float y = spec_.bias ? buffers.at("bias").get(c) : 0.0f;
+    float y = spec_.bias ? buffers.at("bias").get(spec_.taps_apart ? 2 * c : c) : 0.0f;
     for (int j = 0; j < spec_.width; ++j)
-      y = std::fma(weight.get(std::int64_t{c} * spec_.width + j), h[static_cast<std::size_t>(j)], y);
+      y = std::fma(
+          weight.get(spec_.taps_apart ? std::int64_t{j} * spec_.channels + c : std::int64_t{c} * spec_.width + j),
+          h[static_cast<std::size_t>(j)], y);
     return y;
   }
 
@@ -167,6 +170,23 @@ class ConvCase {
     p.slot_index = at("slot");
     p.slot_index_dtype = spec_.long_index ? CANOPY_I64 : CANOPY_I32;
     return p;
+  }
+
+  // NaN in rows past a count, of padding rows and between rows, and in slots that no sequence starts from.
+  void spoil_what_nobody_reads() {
+    const std::int64_t row = spec_.channels + spec_.gap, rows = std::int64_t{spec_.batch} * spec_.nodes;
+    HostTensor &x = buffers["x"], &pool = buffers["state"];
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::int64_t at = i / row % rows;
+      if (i % row >= spec_.channels || !live(static_cast<int>(at / spec_.nodes), static_cast<int>(at % spec_.nodes)))
+        x.set(i, std::nanf(""));
+    }
+    std::vector<bool> used(static_cast<std::size_t>(slots_), false);
+    for (int b = 0; b < spec_.batch; ++b)
+      if (live(b, 0)) used[static_cast<std::size_t>(slot("slot", b))] = true;
+    const std::int64_t each = pool.elements() / (spec_.layers * slots_);
+    for (std::int64_t i = 0; i < pool.elements(); ++i)
+      if (!used[static_cast<std::size_t>(i / each % slots_)]) pool.set(i, std::nanf(""));
   }
 
   void make(const std::string& name, canopy_dtype dtype, std::vector<std::int64_t> shape, double scale) {

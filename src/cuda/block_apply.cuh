@@ -104,9 +104,7 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp % kApplyGroups, part = warp / kApplyGroups;
   fetch_parameters(arguments);
   if (lane == 0) barrier_init(&shared.values_loaded[warp], 32);
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * kApplyColumns;
-  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  FusedWork work = work_of_cta(of, blockIdx.x * kApplyColumns);
   const DevicePlan& plan = of.plans[work.b];
   begin_after_previous_kernel();
   int status;

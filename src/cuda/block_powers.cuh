@@ -13,7 +13,7 @@ namespace canopy::cuda {
 
 inline constexpr int kPowerWarps = 8;
 
-// Fragments of a block that write_block() stored, as B operand of its transpose, and as A operand of itself.
+// Fragments of a block that store_block() stored, as B operand of its transpose, and as A operand of itself.
 template <int kParts>
 struct BlockOperand {
   std::uint32_t b[kParts][4], a[1][kParts][4];
@@ -34,8 +34,7 @@ __global__ void __launch_bounds__(32 * kPowerWarps, 1)
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   fetch_parameters(arguments);
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = 0;
+  FusedWork work = work_of_cta(of, 0);
   const DevicePlan& plan = of.plans[work.b];
   begin_after_previous_kernel();
   int status;
@@ -68,8 +67,10 @@ __global__ void __launch_bounds__(32 * kPowerWarps, 1)
           accumulate<__half>(product, upper.a, lower.b);
           accumulate<__half>(transpose, lower.a, upper.b);
         }
-        const unsigned bad = write_block<kParts>(to + block_index(i, j) * kBytes, product[0], lane);
-        write_block<kParts>(to_turned + block_index(i, j) * kBytes, transpose[0], lane);
+        const unsigned bad = take_out_large(product[0], lane);
+        take_out_large(transpose[0], lane);
+        store_block<kParts>(to + block_index(i, j) * kBytes, product[0], lane);
+        store_block<kParts>(to_turned + block_index(i, j) * kBytes, transpose[0], lane);
         if (lane == 0) arguments.marks[power * arguments.power + first + block_index(i, j)] = bad;
       }
   }

@@ -8,14 +8,15 @@
 // Precision  raw products of the inputs as they are, summed in fp32; decay in fp32; -G and C in kParts fp16 numbers.
 // Grid       x: pairs (I, J <= I) of 64-node blocks, y: value head, z: sequence. Warp w has the row block 4 I + w.
 // Dense      In place of -G the 64 x 64 diagonal blocks hold their part of (I + G)^-1, by substitution in fp32.
-// Not finite A coefficient that fp16 does not hold is stored as 0 and its row marked; kernel 2 answers with NaN for the
-//            subtree of that node. So no product meets 0 * NaN.
+// Not finite An element of G, or of a power, that fp16 does not hold is stored as 0 and its row marked; kernel 2
+// answers
+//            with NaN for the subtree of that node. So no product meets 0 * NaN.
 // Workspace  BlockArguments.
 #pragma once
 
 #include "cuda/dependent.cuh"
+#include "cuda/tile/factor.cuh"
 #include "cuda/tile/prep.cuh"
-#include "cuda/tile/work.cuh"
 
 namespace canopy::cuda {
 
@@ -74,30 +75,33 @@ __device__ __forceinline__ unsigned touched_blocks(const DevicePlan& plan, int i
   return __reduce_or_sync(~0u, bits);
 }
 
-// A block in accumulator layout ([n][c]: row lane / 4 + 8 (c / 2), column 8 n + 2 (lane % 4) + c % 2) as fragments: of
-// its transpose as B operand, and with the middle registers exchanged of itself as A operand. Returns the rows with
-// elements that fp16 does not hold, for which 0 is stored.
-template <int kParts>
-__device__ __forceinline__ unsigned write_block(std::uint8_t* to, const float (&x)[2][4], int lane) {
-  float y[2][4];
-  unsigned bad = 0;
+// Blocks are in accumulator layout here: [n][c] is row lane / 4 + 8 (c / 2), column 8 n + 2 (lane % 4) + c % 2.
+
+// Puts 0 for the elements that fp16 does not hold and returns their rows, a warp's answer in all its lanes.
+__device__ __forceinline__ unsigned take_out_large(float (&x)[2][4], int lane) {
+  unsigned rows = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float each = x[i / 4][i % 4];
-    const bool held = fabsf(each) < 65520.f;  // NaN is not
-    y[i / 4][i % 4] = held ? each : 0.f;
-    bad |= held ? 0u : 1u << (lane / 4 + 8 * (i % 4 / 2));
+    float& each = x[i / 4][i % 4];
+    if (fabsf(each) < 65520.f) continue;  // NaN is not
+    each = 0;
+    rows |= 1u << (lane / 4 + 8 * (i % 4 / 2));
   }
+  return __reduce_or_sync(~0u, rows);
+}
+
+// A block as fragments: of its transpose as B operand, and with the middle registers exchanged of itself as A operand.
+template <int kParts>
+__device__ __forceinline__ void store_block(std::uint8_t* to, const float (&x)[2][4], int lane) {
   std::uint32_t parts[4][kParts];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) split<__half>(parts[i], y[i % 2][i / 2 * 2], y[i % 2][i / 2 * 2 + 1]);
+  for (int i = 0; i < 4; ++i) split<__half>(parts[i], x[i % 2][i / 2 * 2], x[i % 2][i / 2 * 2 + 1]);
 #pragma unroll
   for (int p = 0; p < kParts; ++p)
     store_global(to + 512 * p + 16 * lane, {parts[0][p], parts[1][p], parts[2][p], parts[3][p]});
-  return __reduce_or_sync(~0u, bad);
 }
 
-// The transpose of a block in that layout, through 16 rows of kScratchStride floats.
+// The transpose of a block, through 16 rows of kScratchStride floats.
 __device__ __forceinline__ void transpose_block(float (&y)[2][4], const float (&x)[2][4], float* scratch, int lane) {
   __syncwarp();
 #pragma unroll
@@ -121,7 +125,7 @@ struct BlockFactorShared {
   };
   NodeTables tables;
   std::uint8_t below[kNodes];
-  std::uint64_t loaded[kWideBlocks], converted[kWideBlocks], published[kWideBlocks], tables_ready;
+  FactorBarriers<kWideBlocks> barriers;
 };
 
 // What a row lane % 16 lacks of the true one, of keys and queries as they came.
@@ -211,15 +215,9 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   fetch_parameters(arguments);
-  if (threadIdx.x < kWideBlocks) {
-    barrier_init(&shared.loaded[threadIdx.x], 32);
-    barrier_init(&shared.converted[threadIdx.x], kWarpArrivals);
-    barrier_init(&shared.published[threadIdx.x], kWarpArrivals);
-  }
-  if (threadIdx.x == 32) barrier_init(&shared.tables_ready, kWarpArrivals * kWideBlocks);
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = 0;
-  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  FactorBarriers<kWideBlocks>& barriers = shared.barriers;
+  barriers.start();
+  FusedWork work = work_of_cta(of, 0);
   int wide_i = 0, wide_j = blockIdx.x;
   while (wide_j > wide_i) wide_j -= ++wide_i;
   const DevicePlan& plan = of.plans[work.b];
@@ -249,45 +247,35 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
       copy_async(shared.keys[warp] + row * kPitch<K> + chunk,
                  source.keys + std::uint64_t{plan.order[first + row]} * source.key_step + chunk, true);
   }
-  start_rows(slot, source, rows, &shared.loaded[warp], lane);
+  start_rows(slot, source, rows, &barriers.loaded[warp], lane);
   loads.store(shared.tables, work.count, threadIdx.x);
   for (int r = threadIdx.x; r < kNodes; r += kThreads) shared.below[r] = r < work.count ? plan.below[r] : 0;
   __syncthreads();
   accumulate_gates<kThreads>(shared.tables, work.count, threadIdx.x);
-  warp_arrive(&shared.tables_ready, lane);
-  barrier_wait(&shared.loaded[warp], 0);
+  warp_arrive(&barriers.tables_ready, lane);
+  barrier_wait(&barriers.loaded[warp], 0);
   __syncthreads();
 
   const unsigned touched = !live ? 0u : kMethod == Method::kDense ? ~0u : touched_blocks(plan, i, lane);
   const float key_norm = raw_norm<Shape>(slot.keys, options, lane),
               query_norm = raw_norm<Shape>(slot.queries, options, lane);
-  const auto write = [&](int j, const float(&g)[2][4], const float(&c)[2][4]) {
+  const auto write = [&](int j, float(&g)[2][4]) {
     const std::int64_t pair = arguments.pair(work.b, work.head, i, j);
-    const bool in_triangle = kMethod == Method::kDense && wide_j == wide_i;
-    std::uint8_t* const to = arguments.g + pair * (512 * kParts);
-    unsigned bad;
-    if (in_triangle) {
-      bad = 0;
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float x = g[e / 4][e % 4];
-        const int row = lane / 4 + 8 * (e % 4 / 2);
-        const bool finite = fabsf(x) < 65520.f;
-        shared.triangle[16 * (j % kWideBlocks) + 8 * (e / 4) + 2 * (lane % 4) + e % 2][16 * warp + row] =
-            finite ? -x : 0.f;
-        bad |= finite ? 0u : 1u << row;
-      }
-      bad = __reduce_or_sync(~0u, bad);
-    } else {
-      bad = write_block<kParts>(to, g, lane);
-    }
+    const unsigned bad = take_out_large(g, lane);
     if (lane == 0) arguments.marks[pair] = bad;
+    if (kMethod == Method::kDense && wide_j == wide_i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        shared.triangle[16 * (j % kWideBlocks) + 8 * (e / 4) + 2 * (lane % 4) + e % 2]
+                       [16 * warp + lane / 4 + 8 * (e % 4 / 2)] = -g[e / 4][e % 4];
+      return;
+    }
+    store_block<kParts>(arguments.g + pair * (512 * kParts), g, lane);
     if constexpr (kMethod == Method::kSquaring) {
       float turned[2][4];
       transpose_block(turned, g, reinterpret_cast<float*>(slot.path), lane);
-      write_block<kParts>(arguments.transposed[0] + pair * (512 * kParts), turned, lane);
+      store_block<kParts>(arguments.transposed[0] + pair * (512 * kParts), turned, lane);
     }
-    if (j < i) write_block<kParts>(arguments.c + pair * (512 * kParts), c, lane);
   };
   for (int e = 0; e < kWideBlocks; ++e) {
     const int j = kWideBlocks * wide_j + e;
@@ -295,16 +283,18 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
     float g[2][4], c[2][4];
     make_block<Shape>(g, c, slot, wide_j < wide_i ? shared.keys[e] : shared.slots[e].keys, shared.tables, shared.below,
                       key_norm, query_norm, options, i, j, lane);
-    write(j, g, c);
+    write(j, g);
+    // What fp16 does not hold of C makes outputs of its own row infinite or NaN, no other's.
+    store_block<kParts>(arguments.c + arguments.pair(work.b, work.head, i, j) * (512 * kParts), c, lane);
   }
   if (wide_j == wide_i) {
     __syncthreads();  // other warps have read the rows
     if (live) {
       prepare_step<Shape>(
-          slot, shared.tables, rows, source, options, &shared.tables_ready, &shared.converted[warp],
-          &shared.published[warp], [] {}, lane);
+          slot, shared.tables, rows, source, options, &barriers.tables_ready, &barriers.converted[warp],
+          &barriers.published[warp], [] {}, lane);
       __syncwarp();
-      if (work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head) {
+      if (writes_operands(of, work)) {
         std::uint8_t* const to = block_operands<Shape>(arguments, work.b, work.key_head, i) + 16 * lane;
         for (int s = 0; s < K / 16; ++s) {
           std::uint32_t x[4];
@@ -327,7 +317,7 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
       for (int e = 0; e < 8; ++e)
         g[e / 4][e % 4] =
             -scratch[(8 * (e / 4) + 2 * (lane % 4) + e % 2) * kScratchStride + lane / 4 + 8 * (e % 4 / 2)];
-      write(i, g, g);
+      write(i, g);
     }
   }
   if constexpr (kMethod == Method::kDense) {
@@ -344,7 +334,8 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
           w[x / 4][x % 4] =
               inverse[16 * warp + lane / 4 + 8 * (x % 4 / 2)][16 * e + 8 * (x / 4) + 2 * (lane % 4) + x % 2];
         const std::int64_t pair = arguments.pair(work.b, work.head, i, kWideBlocks * wide_i + e);
-        const unsigned bad = write_block<kParts>(arguments.g + pair * (512 * kParts), w, lane);
+        const unsigned bad = take_out_large(w, lane);
+        store_block<kParts>(arguments.g + pair * (512 * kParts), w, lane);
         if (lane == 0) arguments.marks[pair] |= bad;
       }
     }

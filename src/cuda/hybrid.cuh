@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(32 * kHybridWarps, 2) hybrid_kernel(const __gr
   HybridShared<K>& sm = *reinterpret_cast<HybridShared<K>*>(dynamic_shared());
   const int warp = threadIdx.y, lane = threadIdx.x, thread = 32 * warp + lane;
   const int column0 = blockIdx.x * kHybridColumns, hv = blockIdx.y, b = blockIdx.z;
-  const int h = static_cast<int>((hv + 0.5f) * args.key_heads_each);
+  const int h = key_head_of(hv, args.key_heads_each);
   fetch_parameters(args);
   if (thread < kNodes / 2) barrier_init(&sm.ready[thread], kWarpArrivals);
   begin_after_previous_kernel();

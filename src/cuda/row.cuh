@@ -16,6 +16,12 @@ __device__ __forceinline__ std::int64_t device_slot(const Rows& p, const void* i
   return slot <= p.padding_slot ? -1 : slot;
 }
 
+// floor(head / (HV / H)), the key head of a value head, without a division of integers; the half keeps rounding away
+// from the edges.
+__device__ __forceinline__ int key_head_of(int head, float key_heads_each) {
+  return static_cast<int>((head + 0.5f) * key_heads_each);
+}
+
 __device__ __forceinline__ float load_float(const void* data, int dtype, std::int64_t at) {
   if (dtype == CANOPY_F32) return static_cast<const float*>(data)[at];
   if (dtype == CANOPY_BF16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);

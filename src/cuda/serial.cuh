@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __g
   const int column0 = blockIdx.x * kColumns, hv = blockIdx.y + threadIdx.y, b = blockIdx.z + threadIdx.y;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = threadIdx.x / 8;
   const bool prepares = mine < kChunk;  // eight lanes for each row
-  const int h = static_cast<int>((hv + 0.5f) * args.key_heads_each);
+  const int h = key_head_of(hv, args.key_heads_each);
   const bool whole = args.nodes <= kChunk;  // rows by node, fetched before the plan is known
   const auto address = [&](int node) { return NodeAddress(args, b, node, h, hv, column0); };
   // A lane without a node of its own takes the row's node 0, and deposits nothing.

@@ -16,6 +16,7 @@
 
 #include "cuda/fused.cuh"
 #include "cuda/instances/split.hpp"
+#include "cuda/tile/factor.cuh"
 
 namespace canopy::cuda {
 
@@ -61,7 +62,7 @@ template <class Shape>
 struct FactorShared {
   typename Shape::RingSlot slots[kFactorWarps];
   NodeTables tables;
-  std::uint64_t loaded[kFactorWarps], converted[kFactorWarps], published[kFactorWarps], tables_ready;
+  FactorBarriers<kFactorWarps> barriers;
 };
 
 template <class Shape>
@@ -75,15 +76,8 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   fetch_parameters(arguments);
-  if (threadIdx.x < kFactorWarps) {
-    barrier_init(&shared.loaded[threadIdx.x], 32);
-    barrier_init(&shared.converted[threadIdx.x], kWarpArrivals);
-    barrier_init(&shared.published[threadIdx.x], kWarpArrivals);
-  }
-  if (threadIdx.x == 32) barrier_init(&shared.tables_ready, kWarpArrivals * kFactorWarps);
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = 0;
-  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  shared.barriers.start();
+  FusedWork work = work_of_cta(of, 0);
   const DevicePlan& plan = of.plans[work.b];
   __syncthreads();
   begin_after_previous_kernel();
@@ -96,29 +90,30 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   if (!read_row(of, plan, work, status)) return;
 
   const KeySource source{of.k.of(work.b, work.key_head), of.q.of(work.b, work.key_head), of.k.node, of.q.node};
+  const PrepOptions options{of.l2norm, of.l2norm_eps, of.scale};
   RingSlot& slot = shared.slots[warp];
+  FactorBarriers<kFactorWarps>& barriers = shared.barriers;
   StepRows rows(first_step, lane);
-  if (step < work.steps) start_rows(slot, source, rows, &shared.loaded[warp], lane);
+  if (step < work.steps) start_rows(slot, source, rows, &barriers.loaded[warp], lane);
   loads.store(shared.tables, work.count, threadIdx.x);
   __syncthreads();
   accumulate_gates<kThreads>(shared.tables, work.count, threadIdx.x);
-  warp_arrive(&shared.tables_ready, lane);
+  warp_arrive(&barriers.tables_ready, lane);
 
-  const bool first_head =
-      work.head == 0 || static_cast<int>((work.head - 0.5f) * of.value_heads_inverse) != work.key_head;
+  const bool writes = writes_operands(of, work);
   for (int i = 0; step < work.steps; ++i, step += gridDim.x * kFactorWarps) {
     if (i > 0) {
       rows = StepRows(load_step(plan, step, lane), lane);
       __syncwarp();  // the slot has been read
-      start_rows(slot, source, rows, &shared.loaded[warp], lane);
+      start_rows(slot, source, rows, &barriers.loaded[warp], lane);
     }
-    barrier_wait(&shared.loaded[warp], i & 1);
+    barrier_wait(&barriers.loaded[warp], i & 1);
     __syncwarp();
     prepare_step<Shape>(
-        slot, shared.tables, rows, source, {of.l2norm, of.l2norm_eps, of.scale}, &shared.tables_ready,
-        &shared.converted[warp], &shared.published[warp], [] {}, lane);
+        slot, shared.tables, rows, source, options, &barriers.tables_ready, &barriers.converted[warp],
+        &barriers.published[warp], [] {}, lane);
     __syncwarp();
-    if (first_head && has_operands(plan.step[step])) {
+    if (writes && has_operands(plan.step[step])) {
       std::uint8_t* const to = operands_of<RingSlot>(arguments, work.b, work.key_head, step);
       for (int i = 16 * lane; i < Part::kOperands; i += 512) store_global(to + i, load_shared(slot.keys + i));
     }
@@ -175,9 +170,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   fetch_parameters(arguments);
   start_barriers(shared, 32);
-  FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
-  work.key_head = static_cast<int>((work.head + 0.5f) * of.value_heads_inverse);
+  FusedWork work = work_of_cta(of, blockIdx.x * Shape::kColumns);
   const DevicePlan& plan = of.plans[work.b];
   __syncthreads();
   begin_after_previous_kernel();

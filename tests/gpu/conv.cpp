@@ -121,8 +121,9 @@ void check_verify(Report& report, const char* group, const ConvSpec& spec, bool 
   report.add(group, verifier().name, wrong.empty() ? "" : describe(spec) + wrong);
 }
 
-void check_commit(Report& report, const char* group, const ConvSpec& spec, bool shared = true) {
+void check_commit(Report& report, const char* group, const ConvSpec& spec, bool shared = true, int first_leaf = -1) {
   ConvCase made(spec);
+  for (int b = 0; b < spec.batch && first_leaf >= 0; ++b) made.buffers.at("leaf").i32()[b] = first_leaf + b;
   const auto expected = tests::pool_after(made).bytes;
   OnDevice device(made);
   Error error = device.upload();
@@ -170,6 +171,20 @@ void shapes(Report& report, bool light) {
   ConvSpec many{.batch = 200, .nodes = 5, .channels = 72, .layers = light ? 2 : 24};
   check_verify(report, "conv shapes", many);
   check_commit(report, "conv shapes", many);
+}
+
+// Windows that reach past the root: leaves of every depth from 0 to beyond the width, into the slot itself and into
+// another, every width and order of the pool.
+void past_the_root(Report& report) {
+  for (const int width : {2, 3, 4})
+    for (const bool moved : {false, true})
+      for (const bool taps_apart : {false, true})
+        for (const canopy_dtype state : {CANOPY_BF16, CANOPY_F32}) {
+          ConvSpec spec{.batch = 5, .nodes = 5, .channels = 40, .width = width, .layers = 6, .state = state};
+          spec.family = "chain", spec.ragged = spec.padding = false, spec.taps_apart = taps_apart, spec.moved = moved;
+          check_verify(report, "conv past the root", spec);
+          check_commit(report, "conv past the root", spec, true, 0);
+        }
 }
 
 // A NaN reaches its subtree, three steps deep, and no bit elsewhere.
@@ -298,6 +313,7 @@ std::string replays(int nodes) {
 void test_conv(Report& report, bool light) {
   types(report, light);
   shapes(report, light);
+  past_the_root(report);
   report.add("conv poison", verifier().name, poison());
   report.add("conv bad rows", verifier().name, bad_rows(false));
   report.add("conv bad rows", committer().name, bad_rows(true));

@@ -50,6 +50,46 @@ void poison_branches(Report& report, bool light) {
     }
 }
 
+// Finite numbers too large for 16-bit operands: an answer is right or it is NaN, and no bit changes where they do not
+// reach: a query's own node, a key's or value's subtree.
+void oversized(Report& report, bool light) {
+  std::vector<std::tuple<const char*, int, int>> cases = {
+      {"best-first", 40, 3}, {"chain", 70, 20}, {"random", 100, 33}};
+  if (light) cases = {{"chain", 36, 16}};
+  for (const auto& [family, nodes, node] : cases)
+    for (const char* name : {"q", "k", "v"})
+      for (const float factor : {1e4f, 1e6f, 3e6f, 1e7f, 1e30f}) {
+        const ProblemSpec spec = base(family, nodes);
+        HostProblem clean = make(spec), large = clean;
+        const Tree tree = *make_family(spec.family);
+        HostTensor& tensor = large.tensors.at(name);
+        const std::int64_t row = tensor.elements() / nodes;
+        for (std::int64_t i = node * row; i < (node + 1) * row; ++i) tensor.set(i, factor * tensor.get(i));
+        const std::vector<double> truth = solve(*large.problem()).o;
+        const std::int64_t width = static_cast<std::int64_t>(truth.size()) / nodes;
+        for (const Contender& contender : contenders()) {
+          const Outputs expected = run(contender, clean), got = run(contender, large);
+          std::string wrong = expected.error.ok() ? got.error.message : expected.error.message;
+          double off = 0, size = 0;
+          for (int i = 0; wrong.empty() && i < nodes; ++i) {
+            const bool reached = i == node || (*name != 'q' && contains(tree.ancestors(i), node));
+            if (!reached && !same(expected, 0, got, 0, i)) wrong = text("node ", i, " changed");
+            for (std::int64_t at = i * width; reached && at < (i + 1) * width; ++at) {
+              const double x = got.o.get(at);
+              size += truth[at] * truth[at];
+              if (std::isfinite(x)) off += (x - truth[at]) * (x - truth[at]);
+            }
+          }
+          const double relative = std::sqrt(off / size);
+          if (wrong.empty() && !(relative <= contender.relative)) wrong = text("relative ", relative);
+          report.add("oversized", contender.name,
+                     wrong.empty()
+                         ? ""
+                         : text(family, " T=", nodes, ", ", name, " of node ", node, " x ", factor, ": ", wrong));
+        }
+      }
+}
+
 // Row b of a batch as a problem of its own.
 HostProblem alone(const HostProblem& batch, int b) {
   HostProblem one = batch;
@@ -184,6 +224,7 @@ void malformed(Report& report) {
 
 void test_isolation(Report& report, bool light) {
   poison_branches(report, light);
+  oversized(report, light);
   batches(report, light);
   strangers(report);
   malformed(report);

@@ -41,26 +41,40 @@ void same_bits(Report& report, bool light) {
   }
 }
 
-ProblemSpec remembering(int nodes, Keys keys) {
-  ProblemSpec spec = base("chain", nodes);
+ProblemSpec remembering(const char* family, int nodes, Keys keys) {
+  ProblemSpec spec = base(family, nodes);
   spec.keys = keys, spec.key_cosine = 0.99, spec.gates = Gates::zero, spec.betas = Betas::one;
   return spec;
+}
+
+// Shallow trees of several blocks. The second: a root of 15 children, of which the last has all other nodes below it;
+// it ends the first block and is the deepest there.
+std::vector<ProblemSpec> shallow(bool light, Keys keys) {
+  std::vector<ProblemSpec> specs = {remembering("best-first", light ? 40 : 200, keys)};
+  std::vector<std::int32_t> parents = {-1};
+  for (int node = 1; node < 40; ++node) parents.push_back(node < 16 ? 0 : node % 6 == 4 ? 15 : node - 1);
+  specs.push_back(remembering("chain", 40, keys));
+  specs.back().trees = {*Tree::from_parents(parents)};
+  return specs;
 }
 
 void series(Report& report, bool light) {
   for (const Contender& contender : contenders()) {
     if (!contender.series) continue;
-    for (int nodes = light ? kSeriesDepth + 1 : 1; nodes <= kSeriesDepth + 1; ++nodes)
-      for (const Keys keys : {Keys::equal, Keys::similar, Keys::alternating, Keys::opposite}) {
-        HostProblem problem = make(remembering(nodes, keys));
+    for (const Keys keys : {Keys::equal, Keys::similar, Keys::alternating, Keys::opposite}) {
+      std::vector<ProblemSpec> specs = shallow(light, keys);
+      for (int nodes = light ? kSeriesDepth + 1 : 1; nodes <= kSeriesDepth + 1; ++nodes)
+        specs.push_back(remembering("chain", nodes, keys));
+      for (const ProblemSpec& spec : specs) {
+        HostProblem problem = make(spec);
         const Problem view = *problem.problem();
         double worst = 0;
         const std::string wrong = judge(contender, view, solve(view), run(contender, problem), worst);
-        report.add("series, trusted", contender.name,
-                   wrong.empty() ? "" : describe(remembering(nodes, keys)) + ": " + wrong, worst);
+        report.add("series, trusted", contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
       }
+    }
     // Past it: a chain of 64 equal keys has no digit right, or is not finite. A test that the limit is there at all.
-    HostProblem problem = make(remembering(64, Keys::equal));
+    HostProblem problem = make(remembering("chain", 64, Keys::equal));
     const Problem view = *problem.problem();
     const Outputs out = run(contender, problem);
     const Closeness c = compare(view, solve(view).o, out.o);
