@@ -51,6 +51,14 @@ def _gpus() -> list[str] | str:
     return names
 
 
+def _kernels() -> str:
+    from . import _abi
+
+    if _abi.plan_row_bytes("cuda"):
+        return "in this build"
+    return "none in this build (made without nvcc 12.8 or newer, or told to do without); build the wheel again where it is found"
+
+
 def _operators() -> str:
     from . import _abi, ops  # noqa: F401, loads the operators
 
@@ -77,6 +85,7 @@ def report() -> dict[str, Any]:
         "cpu": _tried(_cpu),
         "packages": {name: _package(name) for name in ("numpy", "torch", "triton", "transformers", "sglang")},
         "gpu": _tried(_gpus),
+        "CUDA kernels": _tried(_kernels),
         "operators": _tried(_operators),
         "implementations": _tried(
             lambda: [
@@ -102,7 +111,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [f"{name:15} {version}" for name, version in found["packages"].items()]
     gpus = found["gpu"] if isinstance(found["gpu"], list) else [found["gpu"]]
     lines += [f"{'gpu':15} {gpu}" for gpu in gpus]
-    lines += [f"{'operators':15} {found['operators']}", ""]
+    lines += [f"{name:15} {found[name]}" for name in ("CUDA kernels", "operators")] + [""]
     if isinstance(found["implementations"], str):
         return [*lines, f"implementations {found['implementations']}"]
     for entry in found["implementations"]:

@@ -1,5 +1,6 @@
 """The package around the calls: import, types, env, README."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -48,11 +49,31 @@ def test_package_library_and_project_have_one_version():
     assert f"VERSION {canopy_gdn.__version__} " in (ROOT / "CMakeLists.txt").read_text()
 
 
+def test_calls_from_several_threads_at_once():
+    import concurrent.futures
+
+    import numpy as np
+    from problems import TREES, problem, tensors
+
+    given = problem(TREES["best-first"])
+    expected = canopy_gdn.verify(**given)
+    ways = [given]
+    with contextlib.suppress(ImportError):
+        ways.append(tensors(given))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda i: canopy_gdn.verify(**ways[i % len(ways)]), range(40)):
+            assert np.array_equal(np.asarray(got), expected)
+
+
 def test_env_reports_and_survives_a_missing_library(monkeypatch, tmp_path):
     found = json.loads(python("-m", "canopy_gdn.env", "--json").stdout)
     assert found["canopy_gdn"] == canopy_gdn.__version__ and found["packages"]["numpy"][0].isdigit()
     assert {"verify", "commit", "conv1d_tree", "conv1d_commit"} == {entry["kind"] for entry in found["implementations"]}
     assert all(entry["usable"] or entry["missing"] for entry in found["implementations"])
+    with_cuda = any(entry["device"] == "cuda" for entry in found["implementations"])
+    assert found["CUDA kernels"].startswith("in this build" if with_cuda else "none in this build"), (
+        "and what to do about it"
+    )
     monkeypatch.setenv("CANOPY_LIBRARY_DIR", str(tmp_path))
     broken = python("-m", "canopy_gdn.env")
     assert broken.returncode == 0 and "libcanopy.so.0: expected it in" in broken.stdout and "cpu " in broken.stdout
@@ -62,8 +83,7 @@ def test_readme_quickstart_runs():
     """README's first Python block after a heading that begins with Python or From Python."""
     text = (ROOT / "README.md").read_text()
     found = re.search(r"^##+ (?:From )?Python\b.*?^```python\n(.*?)^```", text, re.M | re.S)
-    if found is None:
-        pytest.skip("README has no Python section yet")
+    assert found, "README has a Python section with a quickstart"
     code = found[1]
     assert len(code.splitlines()) <= 15
     ran = python("-c", code)

@@ -222,3 +222,11 @@ def test_leaves_and_rows_of_a_long_run():
         state = canopy_gdn.oracle_state(**exact | {"state": exact["state"].astype(np.float32)}, leaf=leaf)
         state = np.ascontiguousarray(state.swapaxes(-1, -2))
         assert relative(arguments["state"], state) < 1e-5
+
+
+def test_the_overhead_script_measures_every_call():
+    import overhead
+
+    rows = overhead.measure(runs=1)
+    assert {row[0] for row in rows} == {"verify", "commit", "conv1d_tree", "conv1d_commit", "to compare"}
+    assert all(0 < us < 1e5 for _, _, us, _ in rows)

@@ -114,5 +114,15 @@ def test_a_cache_that_records_the_past_is_refused(setup):
         adapter.verify(layer, torch.randn(2, 1, HIDDEN), torch.full((2, 1), -1, dtype=torch.int32), long)
 
 
+def test_another_activation_is_refused(setup):
+    layer, cache = setup
+    other = copy.deepcopy(layer)
+    other.activation = "gelu"
+    with pytest.raises(RuntimeError, match="layer.activation = 'gelu': expected 'silu', 'swish' or None"):
+        adapter.verify(
+            other, torch.randn(2, 1, HIDDEN), torch.full((2, 1), -1, dtype=torch.int32), copy.deepcopy(cache)
+        )
+
+
 def layer_config(cache):
     return Qwen3_5TextConfig(num_hidden_layers=len(cache.layers), layer_types=["linear_attention"] * len(cache.layers))
