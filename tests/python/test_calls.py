@@ -101,18 +101,58 @@ def test_links_instead_of_parents_and_a_shared_plan(to):
     assert again is plan and np.array_equal(np.asarray(call(arguments, plan=again)), expected)
 
 
+def wider(array, to):
+    """The same values as rows of a wider buffer, whose other columns would be no tree."""
+    buffer = np.full((array.shape[0], array.shape[1] + 3), 99, array.dtype)
+    buffer[:, : array.shape[1]] = array
+    return to({"b": buffer})["b"][:, : array.shape[1]]
+
+
+def test_trees_as_rows_of_a_wider_buffer(to):
+    given_ = problem(TREES["best-first"])
+    arguments = to(given_)
+    expected = np.asarray(call(arguments))
+    strided = arguments | {"parents": wider(given_["parents"], to)}
+    assert np.array_equal(np.asarray(call(strided)), expected)
+    plan = canopy_gdn.plan(parents=strided["parents"], count=arguments["count"])
+    assert np.array_equal(np.asarray(call(arguments, plan=plan)), expected)
+    next_token, next_sibling = np.full_like(given_["parents"], -1), np.full_like(given_["parents"], -1)
+    for row, parents in enumerate(given_["parents"]):
+        for node in range(int(given_["count"][row]) - 1, 0, -1):
+            next_sibling[row, node], next_token[row, parents[node]] = next_token[row, parents[node]], node
+    links = {n: v for n, v in arguments.items() if n != "parents"}
+    strided = links | {"next_token": wider(next_token, to), "next_sibling": wider(next_sibling, to)}
+    assert np.array_equal(np.asarray(call(strided)), expected)
+    with pytest.raises(
+        RuntimeError, match="next_sibling: expected the row stride of next_token, 36, got 33; make both contiguous"
+    ):
+        call(strided | to({"next_sibling": next_sibling}))
+
+
+def test_scale_and_the_norms_epsilon_are_what_was_given(to):
+    given_ = problem(TREES["star"]) | {"l2norm": True, "l2norm_eps": 0.5, "scale": 0.7}
+    assert largest(call(to(given_)), canopy_gdn.oracle(**given_)[0]) < FP32
+    del given_["scale"]
+    leaf = np.int32([9])
+    committed = to(commit_arguments(given_, leaf))
+    canopy_gdn.commit(**committed)
+    state = np.asarray(committed["state"])[given_["slot_index"]].swapaxes(-1, -2)
+    assert largest(state, canopy_gdn.oracle_state(**given_, leaf=leaf)) < FP32
+
+
 def test_padding_rows_counts_of_zero_and_skipped_leaves(to):
     given_ = problem(TREES["ragged"], slots=4)
     given_["slot_index"] = np.int64([2, 0, 1])
-    given_["count"] = np.int32([1, 0, 20])
+    given_["count"] = np.int32([1, 5, 0])
     given_["padding_slot"] = 0  # vLLM's: row 1 is a padding row
     arguments = to(given_) | {"o": np.asarray(call(to(given_)))}
     marked = to({"o": np.full_like(arguments["o"], 7)})["o"]
     status = to({"s": np.int32([9, 9, 9])})["s"]
     assert call(arguments | {"o": marked}, row_status=status) is marked
-    assert np.all(np.asarray(marked)[1] == 7) and np.all(np.asarray(marked)[0, 1:] == 7)
+    assert np.all(np.asarray(marked)[1:] == 7) and np.all(np.asarray(marked)[0, 1:] == 7)
+    assert not np.any(np.asarray(marked)[0, :1] == 7)
     assert np.asarray(status).tolist() == [0, 0, 0]
-    committed = to(commit_arguments(given_, np.int32([-1, 0, 20])))  # none of them is live
+    committed = to(commit_arguments(given_, np.int32([-1, 0, 0])))  # none of them is live
     before = np.asarray(committed["state"]).copy()
     canopy_gdn.commit(**committed)
     assert np.array_equal(np.asarray(committed["state"]), before)

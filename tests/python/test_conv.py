@@ -218,6 +218,9 @@ def test_views_are_read_and_written_in_place(to):
 def test_a_batch_of_nothing_and_a_channel(to):
     given_ = problem([Tree([-1, 0])], channels=1)
     assert np.array_equal(np.asarray(canopy_gdn.conv1d_tree(**to(given_))), definition(given_))
+    gaps = to(given_)
+    gaps["x"] = to({"x": np.repeat(given_["x"], 2, -1)})["x"][..., ::2]  # one channel: its stride means nothing
+    assert np.array_equal(np.asarray(canopy_gdn.conv1d_tree(**gaps)), definition(given_))
     empty = {n: v[:0] if n in ("x", "parents", "count", "slot_index") else v for n, v in given_.items()}
     assert tuple(canopy_gdn.conv1d_tree(**to(empty)).shape) == (0, 2, 1)
 

@@ -152,6 +152,17 @@ def strided(to):
     return twice[..., ::2]
 
 
+@pytest.mark.parametrize(("name", "piece"), [
+    ("parents", "parents: expected a last stride of 1 for [B,T], got 2; make it contiguous"),
+    ("count", "count: expected a last stride of 1 for [B], got 2; make it contiguous"),
+    ("slot_index", "slot_index: expected a stride of 1 for [B], got 2; make it contiguous"),
+])  # fmt: skip
+def test_integers_with_gaps(to, name, piece):
+    arguments = to(good())
+    arguments[name] = to({"i": np.repeat(good()[name], 2, -1)})["i"][..., ::2]
+    check(lambda: canopy_gdn.verify(**arguments), [piece])
+
+
 @pytest.mark.parametrize("case", COMMIT)
 def test_commit(to, case):
     changes, pieces = COMMIT[case]
