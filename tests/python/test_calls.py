@@ -169,6 +169,34 @@ def test_a_flagged_row_does_not_stop_the_others(to):
     assert np.array_equal(got[[0, 2]], expected[[0, 2]]) and np.isnan(got[1, :5]).all()
 
 
+def test_a_flagged_row_is_not_committed(to):
+    given_ = problem(TREES["ragged"])
+    good = to(commit_arguments(given_, np.int32([0, 1, 11])))
+    canopy_gdn.commit(**good)
+    given_["parents"][1, 2] = 4
+    with pytest.raises(RuntimeError, match=r"parents\[b=1\]\[2\] = 4: a parent must precede"):
+        canopy_gdn.commit(**to(commit_arguments(given_, np.int32([0, 1, 11]))))
+    broken = to(commit_arguments(given_, np.int32([0, 1, 11])) | {"row_status": np.int32([9, 9, 9])})
+    canopy_gdn.commit(**broken)
+    assert np.asarray(broken["row_status"]).tolist() == [0, 1, 0]
+    one, other = (int(slot) for slot in given_["slot_index"][[0, 2]])
+    after, expected = np.asarray(broken["state"]), given_["state"].copy()
+    expected[[one, other]] = np.asarray(good["state"])[[one, other]]
+    assert np.array_equal(after, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_destinations_without_slots_have_a_type_of_their_own(to, dtype):
+    given_ = problem(TREES["best-first"], slots=4)
+    del given_["slot_index"]
+    leaf = np.int32([20, 3])
+    plain, moved = to(commit_arguments(given_, leaf)), to(commit_arguments(given_, leaf) | {"dst_slot": dtype([3, 2])})
+    canopy_gdn.commit(**plain)
+    canopy_gdn.commit(**moved)
+    assert np.array_equal(np.asarray(moved["state"])[[3, 2]], np.asarray(plain["state"])[:2])
+    assert np.array_equal(np.asarray(moved["state"])[:2], given_["state"][:2])
+
+
 def test_track_and_destination_slots(to):
     given_ = problem([Tree.family("chain", 6)], slots=4)
     given_["slot_index"] = np.int32([1])

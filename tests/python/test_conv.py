@@ -176,6 +176,33 @@ def test_commit_of_all_layers_with_destination_and_track_slots(to):
         assert np.array_equal(np.asarray(committed["state"])[layer], expected)
 
 
+def test_a_flagged_row_is_not_committed(to):
+    given_ = problem(TREES["ragged"])
+    good = to(commit_arguments(given_, [0, 1, 11]))
+    canopy_gdn.conv1d_commit(**good)
+    given_["parents"][1, 2] = 4
+    with pytest.raises(RuntimeError, match=r"parents\[b=1\]\[2\] = 4: a parent must precede"):
+        canopy_gdn.conv1d_commit(**to(commit_arguments(given_, [0, 1, 11])))
+    broken = to(commit_arguments(given_, [0, 1, 11]) | {"row_status": np.int32([9, 9, 9])})
+    canopy_gdn.conv1d_commit(**broken)
+    assert np.asarray(broken["row_status"]).tolist() == [0, 1, 0]
+    one, other = (int(slot) for slot in given_["slot_index"][[0, 2]])
+    after, expected = np.asarray(broken["state"]), given_["state"].copy()
+    expected[[one, other]] = np.asarray(good["state"])[[one, other]]
+    assert np.array_equal(after, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_destinations_without_slots_have_a_type_of_their_own(to, dtype):
+    given_ = problem(TREES["best-first"], slots=4)
+    del given_["slot_index"]
+    plain, moved = (to(commit_arguments(given_, [20, 3]) | more) for more in ({}, {"dst_slot": dtype([3, 2])}))
+    canopy_gdn.conv1d_commit(**plain)
+    canopy_gdn.conv1d_commit(**moved)
+    assert np.array_equal(np.asarray(moved["state"])[[3, 2]], np.asarray(plain["state"])[:2])
+    assert np.array_equal(np.asarray(moved["state"])[:2], given_["state"][:2])
+
+
 def test_rounds_are_one_long_convolution(to):
     """Committed windows carry on: the nodes of the accepted paths are those of one sequence fed token by token."""
     state, fed, given_ = None, None, None

@@ -262,6 +262,13 @@ def test_arrays_among_tensors_and_tensors_of_the_meta_device():
         lambda: canopy_gdn.conv1d_tree(**conv | {"weight": conv["weight"].to("meta")}),
         ["expected all on cpu, the device of x, got one on meta"],
     )
+    strided = torch.zeros(2 << 20, dtype=torch.uint8)[::2]
+    check(
+        lambda: canopy_gdn.verify(**arguments, workspace=strided),
+        ["workspace: expected contiguous memory, got a strided view"],
+    )
+    plan = canopy_gdn.plan(parents=arguments["parents"]).repeat_interleave(2, 0)[::2]
+    check(lambda: canopy_gdn.verify(**arguments, plan=plan), ["plan: expected contiguous memory, got a strided view"])
     workspace = torch.zeros(9, dtype=torch.uint8)
     check(
         lambda: canopy_gdn.verify(**good(), workspace=workspace),
