@@ -27,12 +27,12 @@ def files_by_machine(results: Path = records.RESULTS) -> dict[tuple[str, str], t
     for path in records.all_files(results):
         lines = records.read(path)
         environment = next((record for record in lines if record["type"] == "environment"), None)
-        if environment is None or not any(record["type"] == "cell" and "relative" in record for record in lines):
+        if environment is None:
             continue
         gpu = environment["gpu"] if isinstance(environment["gpu"], dict) else None
         device = ("cuda", gpu["name"]) if gpu else ("cpu", environment["cpu"])
-        capability, paths = found.setdefault(device, (gpu["compute_capability"] if gpu else 0, []))
-        paths.append(path)
+        if any(record["type"] == "cell" and record["contender"].startswith(f"{device[0]}_") and "relative" in record for record in lines):
+            found.setdefault(device, (gpu["compute_capability"] if gpu else 0, []))[1].append(path)
     return found
 
 
@@ -82,11 +82,11 @@ def gpu_list(gpus: list[tuple[str, int]]) -> str:
     return text + "};\n"
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file differs")
     parser.add_argument("--program", default=str(ROOT / "build/canopy"), help="the built program")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     different = []
     for name, text in generate(options.program).items():
         path = DISPATCH / name

@@ -6,17 +6,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 Record = dict[str, Any]
-
-# What a cell is: two records with the same values here measure the same thing, and the later one counts.
-KEY = ("type", "contender", "device", "precision", "threads", "B", "T", "depth", "family", "seed", "H", "HV", "K", "V", "input", "state",
-       "cache", "keys", "cosine", "gates", "betas", "way", "layers", "method")  # fmt: skip
 
 
 def read(path: Path) -> list[Record]:
@@ -44,23 +40,8 @@ def line(record: Record) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def key(record: Record) -> tuple[Any, ...]:
-    return tuple(json.dumps(record.get(name)) for name in KEY)
-
-
-def latest(records: Iterable[Record]) -> list[Record]:
-    """Of several records of one thing the last."""
-    return list({key(record): record for record in records}.values())
-
-
 def all_files(results: Path = RESULTS) -> list[Path]:
     return sorted(results.rglob("*.jsonl"))
-
-
-def load(results: Path = RESULTS) -> Iterator[tuple[Path, Record]]:
-    for path in all_files(results):
-        for record in read(path):
-            yield path, record
 
 
 def environment_id(environment: Record) -> str:
@@ -88,15 +69,19 @@ def attach(record: Record, environment: Record) -> Record:
     return {**record, "commit": environment["commit"], "environment": environment["id"]}
 
 
-def machine_of(environment: Record) -> str:
-    """"NVIDIA H200" or "AMD EPYC"."""
-    gpu = environment.get("gpu")
-    return gpu["name"] if isinstance(gpu, dict) else environment["cpu"]
-
-
 def machine_id(environment: Record) -> str:
     """"gpu-h200", "cpu-amd-epyc": the name of its files."""
     gpu = environment.get("gpu")
     name = re.sub(r"^NVIDIA (GeForce )?", "", gpu["name"]) if isinstance(gpu, dict) else environment["cpu"]
     name = re.sub(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*", " ", name)
     return ("gpu-" if isinstance(gpu, dict) else "cpu-") + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def quantile(values: list[float], q: float) -> float:
+    """The value of the nearest rank, as the program's (cli/measure.cpp)."""
+    return sorted(values)[int(q * (len(values) - 1) + 0.5)]
+
+
+def four_digits(value: float) -> float:
+    """As the program rounds what it records (cli/bench_record.cpp)."""
+    return float(f"{value:.4g}")

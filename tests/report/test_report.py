@@ -30,7 +30,9 @@ def folder(tmp_path):
     (tmp_path / "results/gpu-test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [environment, *cells]))
     (tmp_path / "NOTES.md").write_text("# Lab book\n\n## Choices the papers leave open\n\n- One.\n  Two.\n\n## Next\n\nFive checks, 3 failed\nin all.\n")
     (tmp_path / "post").mkdir()
-    (tmp_path / "post/draft.md").write_text("nothing\n")
+    (tmp_path / "docs").mkdir()
+    for text in ("post/draft.md", "docs/benchmarks.md", "README.md"):
+        (tmp_path / text).write_text("nothing\n")
     (tmp_path / "FINAL_REPORT.md").write_text("nothing\n")
     return tmp_path
 

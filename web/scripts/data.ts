@@ -8,9 +8,10 @@ import { addFile, emptyResults, type Results } from "../src/data/records.ts";
 export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 export const wasmFile = join(root, "build-wasm", "canopy.wasm");
 
+// Below a folder too: results/MACHINE/sweep.jsonl.
 function files(folder: string, ending: string): string[] {
   const path = join(root, folder);
-  return existsSync(path) ? readdirSync(path).filter((name) => name.endsWith(ending)).sort() : [];
+  return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(ending)).sort() : [];
 }
 
 export function readResults(): Results {

@@ -1,0 +1,88 @@
+"""Tables of one form against another: solvers, compressed and dense, peers, and what the dispatcher makes of it."""
+
+from __future__ import annotations
+
+import re
+
+from records import ROOT
+from results import NOT_MEASURED, Results, table, us
+
+SHAPES = (("chain", 16), ("chain", 64), ("chain", 256), ("best-first", 64), ("best-first", 128), ("best-first", 256))
+SOLVERS = {"substitution, compressed": ("fused", "closed_form"), "substitution, dense": ("dense",), "substitution, two launches": ("split",),
+           "Neumann": ("neumann",), "squaring": ("squaring",), "chains side by side": ("hybrid",)}  # fmt: skip
+
+
+def cells_at(results: Results, machine: str, family: str, T: int, B: int) -> dict[str, float]:
+    cache = results.cache(machine)
+    names = (family, f"{family}-4") if family == "best-first" else (family,)
+    return results.times(cell for name in names for cell in results.find(machine, family=name, T=T, B=B, cache=cache))
+
+
+def best_of(times: dict[str, float], strategies: tuple[str, ...]) -> float | None:
+    """The default precision of a strategy: the contender without a second word."""
+    found = [value for name, value in times.items() if " " not in name and name.partition("_")[2] in strategies]
+    return min(found, default=None)
+
+
+def solver_times(results: Results) -> str:
+    """Time of each way to solve, by depth: on chains the depth is T - 1, on best-first trees at most 8."""
+    rows = []
+    for machine in results.cells:
+        for B in (1, 16) if results.device(machine) == "cuda" else (1,):
+            for words, strategies in SOLVERS.items():
+                times = [best_of(cells_at(results, machine, family, T, B), strategies) for family, T in SHAPES]
+                if any(times) or results.device(machine) == "cuda":
+                    rows.append([words, machine, B, *(us(time) if time else NOT_MEASURED for time in times)])
+    return table(["solver", "file", "batch", *(f"{family} {T}" for family, T in SHAPES)], rows)
+
+
+def compressed(results: Results) -> str:
+    """Path-compressed against dense substitution."""
+    rows = []
+    for machine in results.cells:
+        for B in (1, 16) if results.device(machine) == "cuda" else ():
+            for family, T in SHAPES:
+                times = cells_at(results, machine, family, T, B)
+                fused, dense = times.get("cuda_fused"), times.get("cuda_dense")
+                if fused and dense:
+                    rows.append([machine, B, f"{family} {T}", us(fused), us(dense), f"{dense / fused:.2f}x"])
+    return table(["file", "batch", "tree", "compressed, us", "dense, us", ""], rows or [[NOT_MEASURED] + [""] * 5])
+
+
+def peers(results: Results) -> str:
+    """Triton's forms, FLA and SGLang in the process that timed them, beside what the dispatcher picks through PyTorch."""
+    rows = []
+    for machine in results.cells:
+        for B in (1, 16):
+            names = sorted({cell["contender"] for cell in results.cells[machine] if re.match("triton_|fla_|sglang_|dispatched", cell["contender"])})
+            for name in names:
+                times = [cells_at(results, machine, family, T, B).get(name) for family, T in SHAPES]
+                rows.append([f"`{name}`", machine, B, *(us(time) if time else NOT_MEASURED for time in times)])
+    return table(["contender", "file", "batch", *(f"{family} {T}" for family, T in SHAPES)], rows or [[NOT_MEASURED] + [""] * 8])
+
+
+def peers_elsewhere(results: Results) -> str:
+    """Peers that another run timed, which wrote no cells."""
+    rows = []
+    for record in results.published:
+        if "us" not in record:
+            continue
+        times = dict(zip(record["T"], record["us"], strict=True))
+        rows.append([record["work"], record["gpu"], record["B"], record["tree"], *(us(times[T]) if times.get(T) else "" for T in (4, 8, 16, 32, 64, 128, 256))])
+    return table(["kernel", "GPU", "batch", "tree", *(f"T={T}" for T in (4, 8, 16, 32, 64, 128, 256))], rows or [[NOT_MEASURED] + [""] * 10])
+
+
+def dispatch(results: Results) -> str:
+    """The generated tables of src/dispatch: rows from the top, the first that holds wins."""
+    rows = []
+    for path in sorted((ROOT / "src/dispatch").glob("*.inc")):
+        text = path.read_text()
+        title = re.match(r"// (.*), verification\. Generated", text)
+        if not title:
+            continue
+        worst = re.search(r"the table's choice (takes at most [\d.]+ times the best|is the fastest everywhere)", text)
+        for number, (conditions, name) in enumerate(re.findall(r'^\{(.*?)\.implementation = "(\w+)"\},$', text, re.M)):
+            words = re.sub(r"\.(m[axin]+)_(\w+) = (\d+), ", lambda m: f"{m[2]} {'<=' if m[1] == 'max' else '>='} {m[3]} and ", conditions)
+            words = re.sub(r"\.precision = CANOPY_PRECISION_(\w+), ", lambda m: f"precision {m[1].lower()} and ", words)
+            rows.append([title[1] if number == 0 else "", words.removesuffix(" and ") or "always", f"`{name}`", worst[1] if worst and number == 0 else ""])
+    return table(["table", "condition", "implementation", "on every measured cell its choice"], rows)
