@@ -1,6 +1,7 @@
 # Each target sets up the machine for itself (scripts/setup.sh installs only what is missing).
 BUILD := build
 SECONDS := 600
+PYTHON := python3
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
@@ -49,8 +50,9 @@ page-screenshots: page
 	@scripts/setup.sh page-test
 	@scripts/page.sh screenshots
 
+# Everything that docs/benchmarks.md shows, on this machine; BENCH=--quick for a look; PYTHON=a Python with PyTorch for the peers.
 bench: build
-	@$(BUILD)/canopy bench --device cpu
+	@$(PYTHON) bench/referee.py --program $(BUILD)/canopy $(BENCH)
 
 fuzz:
 	@scripts/setup.sh test
@@ -61,7 +63,7 @@ numerics: build
 	@$(BUILD)/canopy study --out results/numerics.jsonl
 	@python3 bench/plot_numerics.py
 
-# The measured numbers of FINAL_REPORT.md and post/draft.md again, from results/ and the documents.
+# The measured numbers of README.md, docs/benchmarks.md, FINAL_REPORT.md and post/draft.md again, from results/ and the documents.
 report:
 	@python3 bench/report.py
 

@@ -2,16 +2,20 @@
 
 The program's implementations are not listed here by hand: `from_program` walks its registry, so that a new kernel is swept as soon as
 it is registered. Who runs what: `program` is timed by `canopy bench --requests`, `torch` by bench/torch_worker.py.
+python3 bench/contenders.py [PROGRAM] lists what this machine can measure.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
-SERIAL = ("serial_resident", "serial_snapshot")
+from records import ROOT
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ PEERS = [
     Contender("sglang_tree", "serial_snapshot", "cuda", "torch", "SGLang's tree kernel with a snapshot a node"),
 ]
 # Beside the contenders in one process: what the torch worker's times are compared with, across processes too.
-ANCHOR = Contender("cuda_dispatched", "dispatched", "cuda", "torch", "what canopy's dispatcher picks, called through PyTorch")
+ANCHOR = Contender("dispatched", "dispatched", "cuda", "torch", "what canopy's dispatcher picks, called through PyTorch")
 NOT_VERIFY = {"floor": "the same loads and stores, nothing computed", "plan": "the plan of the batch's trees", "copy": "a device copy"}
 
 
@@ -83,4 +87,19 @@ def torch_contenders() -> list[Contender]:
 
 
 def registry(environment: dict[str, Any]) -> list[Contender]:
+    """All that this machine can measure."""
     return from_program(environment) + torch_contenders()
+
+
+def known(name: str, environment: dict[str, Any]) -> bool:
+    """Whether a result file may hold a contender of this name, by the environment record of its run."""
+    everywhere = {contender.name for contender in (ANCHOR, *TRITON, *PEERS)} | NOT_VERIFY.keys()
+    own = {entry["name"] for entry in environment["implementations"]}
+    return name in everywhere or name.partition(" ")[0] in own
+
+
+if __name__ == "__main__":
+    program = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/canopy")
+    said = subprocess.run([program, "env", "--json"], capture_output=True, text=True, check=True).stdout
+    for contender in registry(json.loads(said)):
+        print(f"{contender.name:28} {contender.device:5} {contender.description}")

@@ -156,7 +156,7 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
   const BenchCell cell = cell_of(contender);
   return Json{{"type", "rounds"}, {"schema", 1}, {"contender", cell.contender}, {"strategy", cell.strategy},
               {"device", contender.implementation->device == CANOPY_CPU ? "cpu" : "cuda"}, {"precision", cell.precision},
-              {"method", "resolve"}, {"T", view.nodes}, {"family", spec.family.name}, {"H", view.heads_k}, {"HV", view.heads_v},
+              {"method", "resolve"}, {"B", view.batch}, {"T", view.nodes}, {"family", spec.family.name}, {"H", view.heads_k}, {"HV", view.heads_v},
               {"K", view.dim_k}, {"V", view.dim_v}, {"input", name_of(spec.input)}, {"state", name_of(spec.state)},
               {"rounds", reported}, {"state_error", states}, {"output_error", outputs_off},
               {"argmax", {{"words", kWords}, {"nodes", nodes}, {"flips", flips}}}};

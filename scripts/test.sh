@@ -49,6 +49,12 @@ infra() {
   scripts/setup.sh infra || { [ -z "${CI:-}" ] && echo "infra: SKIPPED: its packages cannot be installed here" && return 0; return 1; }
   build-infra/venv/bin/python -m pytest tests/infra tests/report
 }
+# Result files, the dispatch tables made of them, and the referee itself on small shapes; after the Python tests, whose
+# environment it uses.
+bench() {
+  python3 bench/schema.py && python3 bench/dispatch.py --check --program build/canopy &&
+    build-python/venv/bin/python -m pytest tests/bench
+}
 page() { scripts/setup.sh page-test && scripts/page.sh test; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
@@ -61,6 +67,7 @@ if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "self-test" build/canopy verify --self-test
   section "Python" python_tests
   section "reports are what the results say" python3 bench/report.py --check
+  section "benchmarks" bench
   section "renting, reports" infra
   section "page" page
   section "NEON kernels compile" neon

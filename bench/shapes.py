@@ -1,0 +1,133 @@
+"""What is measured: the shapes of the benchmark, as requests of `canopy bench --requests`.
+
+    families   trees of T nodes of nine families at batch 1 to 16
+    edge       one and two nodes, where walking a tree wins
+    large      batch 32 and 64
+    heads      48 value heads, bf16 states
+    specla     SpecLA's trees: top-2 and top-4, depth 4, 12, 24, 16 and 32 nodes
+    real       the published trees of data/trees
+    grid       depth by width: spines whose levels all have the same number of nodes
+    commit     the state after the accepted path, all layers in one launch (GPU)
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+from records import ROOT
+from runner import Request
+
+NODES = {"cpu": (4, 8, 16, 32, 64, 128, 256), "cuda": (3, 8, 16, 32, 64, 100, 128, 200, 256)}
+BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 2, 4, 8, 16)}
+# Label, family, top-k; depth by the number of nodes.
+FAMILIES: tuple[tuple[str, str, int, Any], ...] = (
+    ("chain", "chain", 1, lambda n: n), ("balanced-2", "balanced", 2, lambda n: n), ("balanced-4", "balanced", 4, lambda n: n),
+    ("best-first-4", "best-first", 4, lambda n: 8), ("skewed", "skewed", 4, lambda n: max(1, n // 2)), ("star", "star", 1, lambda n: 1),
+    ("caterpillar", "caterpillar", 1, lambda n: n), ("spine", "spine", 4, lambda n: max(1, n // 2)), ("random", "random", 4, lambda n: n))  # fmt: skip
+EFFORT = {
+    "cpu": {"caches": ["warm"], "contenders": "fast", "threads": 1, "repeat": 21, "warm_ups": 1, "most_seconds": 4.0},
+    "cuda": {"caches": ["warm", "cold"], "contenders": "all", "repeat": 200, "warm_ups": 25, "most_seconds": 1.5, "checked": 1},
+}
+QUICK = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {"contenders": "fast", "most_seconds": 0.3}}
+LEVELS, WIDTHS = (2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def shape(device: str, family: str, nodes: int, batch: int = 1, **more: Any) -> Request:
+    """A request with every field that its records are told apart by."""
+    return {"device": device, "family": family, "T": nodes, "B": batch, "depth": 8, "top_k": 4, "seed": 0, "H": 16, "HV": 32, "K": 128,
+            "V": 128, "input": "bf16", "state": "f32"} | more  # fmt: skip
+
+
+def of_family(device: str, label: str, nodes: int, batch: int, **more: Any) -> Request:
+    for name, family, top_k, depth in FAMILIES:
+        if name == label:
+            return shape(device, family, nodes, batch, name=label, top_k=top_k, depth=min(depth(nodes), max(nodes - 1, 0)), **more)
+    raise ValueError(f"family {label!r}: expected one of {', '.join(name for name, *_ in FAMILIES)}")
+
+
+def published_trees(program: str) -> list[tuple[str, list[int]]]:
+    """Name and parents of every tree in data/trees."""
+    found = []
+    for path in sorted((ROOT / "data/trees").glob("*.json")):
+        text = subprocess.run([program, "tree", str(path), "--json"], capture_output=True, text=True, check=True).stdout
+        shown = json.loads(text)
+        trees = shown["trees"] if "trees" in shown else [shown]
+        for index, tree in enumerate(trees):
+            found.append((path.stem + (f" {index + 1}" if len(trees) > 1 else ""), tree["parents"]))
+    return found
+
+
+def grid(device: str, batch: int) -> Iterator[Request]:
+    for levels in LEVELS:
+        for width in WIDTHS:
+            if levels * width <= 256:
+                yield shape(device, "spine", levels * width, batch, name="spine", depth=levels - 1)
+
+
+def specla(device: str, batch: int) -> Iterator[Request]:
+    for top_k in (2, 4):
+        for depth in (4, 12, 24):
+            for nodes in (16, 32):
+                if top_k ** (depth + 1) - 1 >= nodes * (top_k - 1):  # the tree has room for them
+                    yield shape(device, "specla", nodes, batch, name=f"specla-{top_k} depth {depth}", top_k=top_k, depth=depth)
+
+
+def real(device: str, batch: int, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
+    for name, parents in trees:
+        yield shape(device, "published", len(parents), batch, name=name, trees=[parents])
+
+
+def everything(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
+    cuda = device == "cuda"
+    for batch in BATCHES[device]:
+        for nodes in NODES[device]:
+            yield from (of_family(device, label, nodes, batch) for label, *_ in FAMILIES)
+    ends = (1, 16) if cuda else (1,)
+    for batch in ends:
+        yield from grid(device, batch)
+        yield from specla(device, batch)
+        yield from real(device, batch, trees)
+    if not cuda:
+        yield from (of_family(device, "chain", nodes, 1) for nodes in (1, 2, 3))
+        return
+    for batch in BATCHES[device]:
+        yield from (of_family(device, "chain", nodes, batch) for nodes in (1, 2, 4))
+    for batch in (32, 64):
+        yield from (of_family(device, label, nodes, batch) for nodes in NODES[device] for label in ("chain", "best-first-4"))
+    for heads_v, state in ((48, "f32"), (32, "bf16"), (48, "bf16")):
+        for batch in BATCHES[device]:
+            for nodes in NODES[device]:
+                yield from (of_family(device, label, nodes, batch, HV=heads_v, state=state) for label in ("chain", "best-first-4"))
+    yield from (commit(batch) for batch in ends)
+
+
+def few(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
+    """Five minutes of a GPU: the ends of every axis."""
+    cuda = device == "cuda"
+    for batch in (1, 16) if cuda else (1,):
+        for nodes in (3, 16, 64, 128, 256):
+            yield from (of_family(device, label, nodes, batch) for label in ("chain", "best-first-4"))
+    yield from real(device, 1, trees)
+    if cuda:
+        yield of_family(device, "best-first-4", 128, 1, HV=48)
+        yield of_family(device, "best-first-4", 128, 1, state="bf16")
+        yield commit(1)
+
+
+def commit(batch: int) -> Request:
+    return shape("cuda", "best-first", 64, batch, measure="commit", name="commit, 24 layers", layers=24)
+
+
+def sweep(device: str, trees: list[tuple[str, list[int]]], quick: bool = False, threads: int = 1) -> list[Request]:
+    """The requests of the sweep, each once. Shuffled: the time left is a fair guess, and a GPU that grows hot is no effect of size.
+    The usual layer first, which is what the page draws."""
+    effort = EFFORT[device] | (QUICK[device] if quick else {}) | ({"threads": threads} if device == "cpu" else {})
+    chosen = {json.dumps(request): request for request in (few if quick else everything)(device, trees)}
+    requests = [request | effort for request in chosen.values()]
+    random.Random(0).shuffle(requests)
+    requests.sort(key=lambda request: (request["HV"], request["state"] != "f32"))
+    return requests

@@ -1,0 +1,123 @@
+"""The path of somebody with a GPU that nobody has measured: one command, a folder to commit, its dispatch table, its lines in the tables."""
+
+import json
+import re
+
+import dispatch
+import pytest
+import records
+import referee
+import report
+import results
+import schema
+import tables
+
+MACHINE = "gpu-rtx-5090"
+
+
+def run(fake, tmp_path, *more):
+    return referee.main(["--program", fake.path, "--device", "cuda", "--out", str(tmp_path / "out"), "--results", str(tmp_path / "results"), *more])
+
+
+@pytest.fixture(autouse=True)
+def without_peers(monkeypatch):
+    monkeypatch.setattr(referee.sweep, "torch_has_a_gpu", lambda: False)
+
+
+def few(monkeypatch):
+    """A whole run of few shapes: every kind is asked."""
+    everything = referee.sweep.shapes.sweep
+    monkeypatch.setattr(referee.sweep.shapes, "sweep", lambda device, trees, quick, threads: everything(device, trees, True, threads))
+
+
+def test_a_new_gpu_from_nothing_to_a_folder(fake, tmp_path, monkeypatch, capsys):
+    few(monkeypatch)
+    assert run(fake, tmp_path) == 0
+    folder = tmp_path / "results" / MACHINE
+    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl", "sweep.jsonl"]
+    assert schema.main([str(path) for path in folder.iterdir()]) == 0
+    environment = records.read(folder / "sweep.jsonl")[0]
+    assert environment["gpu"]["name"] == "NVIDIA GeForce RTX 5090" and re.fullmatch(r"\d{4}-\d\d-\d\d", environment["date"])
+    assert environment["gpu"]["before"] and environment["gpu"]["after"]
+    # Again: nothing is asked. At another commit: everything is.
+    asked = fake.asked()
+    assert run(fake, tmp_path) == 0 and fake.asked() == asked
+    monkeypatch.setenv("FAKE_COMMIT", "ba9876543210")
+    assert run(fake, tmp_path) == 0 and fake.asked() == 2 * asked
+    assert records.read(folder / "sweep.jsonl")[0]["commit"] == "ba9876543210"
+    # Its dispatch table, made by canopy tune from the files.
+    made = dispatch.generate(fake.path, tmp_path / "results")
+    assert '{"NVIDIA GeForce RTX 5090", "cuda table of NVIDIA GeForce RTX 5090", 120, kNvidiaGeforceRtx5090}' in made["gpus.inc"]
+    rows = made["nvidia_geforce_rtx_5090.inc"]
+    assert "compute capability 12.0" in rows and "results/gpu-rtx-5090/sweep.jsonl" in rows
+    assert '.implementation = "cuda_serial_resident"' in rows and '.implementation = "cuda_fused"' in rows
+    # Its lines in the tables.
+    seen = results.Results(tmp_path / "results")
+    assert "NVIDIA GeForce RTX 5090" in tables.readme(seen) and "not measured" not in tables.readme(seen)
+    for block in ("crossover", "maps", "bole-shape", "memory", "drift", "accuracy", "parity", "coverage", "contenders"):
+        assert "5090" in tables.BLOCKS[block](seen).lower(), block
+
+
+def test_a_quick_run_replaces_nothing(fake, tmp_path, capsys):
+    assert run(fake, tmp_path, "--quick") == 0
+    assert not (tmp_path / "results").exists() and (tmp_path / "out/sweep.jsonl").exists()
+
+
+def test_what_failed_is_said_and_the_rest_is_published(fake, tmp_path, monkeypatch, capsys):
+    few(monkeypatch)
+    monkeypatch.setenv("FAKE_REFUSE", "chain")
+    assert run(fake, tmp_path) == 1
+    assert "failed: sweep: chain T=3 B=1: refused" in capsys.readouterr().err
+    assert (tmp_path / "results" / MACHINE / "sweep.jsonl").exists()
+
+
+def test_a_part_that_was_not_run_keeps_its_file(tmp_path):
+    measured, kept = tmp_path / "out", tmp_path / "results/gpu-x"
+    measured.mkdir()
+    kept.mkdir(parents=True)
+    (measured / "sweep.jsonl").write_text("new")
+    (kept / "sweep.jsonl").write_text("old")
+    (kept / "peers.jsonl").write_text("old")
+    referee.publish(measured, "gpu-x", tmp_path / "results")
+    assert (kept / "sweep.jsonl").read_text() == "new" and (kept / "peers.jsonl").read_text() == "old"
+
+
+def test_machines_have_folders_without_odd_letters():
+    name = lambda gpu: records.machine_id({"gpu": {"name": gpu}, "cpu": "x"})
+    assert [name("NVIDIA GeForce RTX 5090"), name("NVIDIA H200"), name("NVIDIA RTX PRO 6000 Blackwell")] == [
+        "gpu-rtx-5090", "gpu-h200", "gpu-rtx-pro-6000-blackwell"]  # fmt: skip
+    cpu = lambda model: records.machine_id({"gpu": "none found", "cpu": model})
+    assert [cpu("AMD EPYC"), cpu("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz")] == ["cpu-amd-epyc", "cpu-intel-xeon-e5-2680-v4"]
+
+
+def test_a_table_that_breaks_its_rule_is_refused(program, tmp_path, gpu_environment):
+    """Two trees of one size that want different kernels: no row on T and heads can serve both within 5%."""
+    from cells import cell
+
+    lines = [gpu_environment]
+    for family, depth, times in (("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 20.0))):
+        lines += [cell(name, time, gpu_environment, family=family, depth=depth) for name, time in zip(("cuda_fused", "cuda_serial_resident"), times)]
+    path = tmp_path / "results/gpu-x/sweep.jsonl"
+    records.write(path, lines)
+    try:
+        dispatch.generate(program, tmp_path / "results")
+    except SystemExit as refused:
+        assert "more than 5% slower" in str(refused) and "takes 2.00 times" in str(refused)
+    else:
+        raise AssertionError("the table was made")
+
+
+def test_the_committed_dispatch_tables_are_what_the_results_give(program):
+    assert dispatch.main(["--check", "--program", program]) == 0
+
+
+def test_the_committed_documents_are_what_the_results_say(capsys):
+    assert report.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_the_result_files_name_no_place(capsys):
+    """Environment records hold what the machine is, not where it stands."""
+    text = "".join(path.read_text() for path in records.all_files())
+    for word in ("/home", "/tmp", "/work", "hostname", "@"):
+        assert word not in text, word
+    assert json.dumps("/") not in text

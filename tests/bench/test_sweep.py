@@ -1,0 +1,80 @@
+"""A real, small sweep of the CPU implementations: the program, the records, the schema, and nothing asked twice."""
+
+import command
+import env
+import memory
+import numerics
+import pytest
+import records
+import rounds
+import runner
+import schema
+import shapes
+import sweep
+
+SMALL = {"H": 2, "HV": 4, "K": 32, "V": 32, "repeat": 3, "most_seconds": 5.0}
+
+
+def small(requests):
+    return [request | SMALL for request in requests]
+
+
+@pytest.fixture
+def chosen(program, tmp_path):
+    return command.parse(command.options(""), ["--program", program, "--device", "cpu", "--quick", "--out", str(tmp_path)])
+
+
+def test_every_shape_of_the_quick_sweep(chosen, tmp_path, monkeypatch):
+    """Small heads: every family, the published trees and the grid; errors within tolerance; a second run asks nothing."""
+    trees = shapes.published_trees(chosen.program)
+    requests = small(shapes.sweep("cpu", trees, quick=True))
+    requests += small([{**request, **shapes.EFFORT["cpu"]} for request in [*shapes.grid("cpu", 1), *shapes.specla("cpu", 1)]])
+    requests += small([shapes.of_family("cpu", label, 24, 2, **shapes.EFFORT["cpu"]) for label, *_ in shapes.FAMILIES])
+    assert command.measure(chosen, "sweep", requests) == []
+    path = tmp_path / "sweep.jsonl"
+    held = records.read(path)
+    assert schema.check_lines(path.read_text().splitlines(), str(path)) == len(held) == 1 + 3 * len(requests)
+    assert all(cell["passed"] and cell["n"] == 3 for cell in held[1:])
+    assert {cell["contender"] for cell in held[1:]} == {"cpu_closed_form", "cpu_serial_resident", "cpu_serial_snapshot"}
+    published = {cell["family"] for cell in held[1:]}
+    assert {name for name, _ in trees} <= published and "specla-2 depth 12" in published
+    monkeypatch.setattr(runner.Program, "ask", lambda self, request: pytest.fail("asked") if request.get("measure") != "environment" else [held[0]])
+    assert command.measure(chosen, "sweep", requests) == []
+    assert records.read(path) == held
+
+
+@pytest.mark.parametrize("part, kind", [(memory, "memory"), (numerics, "accuracy"), (rounds, "rounds")])
+def test_the_other_measurements(chosen, tmp_path, monkeypatch, part, kind):
+    requests = [request | {"H": 1, "HV": 2, "K": 16, "V": 16} | ({"rounds": 3} if kind == "rounds" else {}) for request in part.requests("cpu", True)]
+    assert command.measure(chosen, kind, requests) == []
+    path = tmp_path / f"{kind}.jsonl"
+    held = records.read(path)
+    assert schema.check_lines(path.read_text().splitlines(), str(path)) == len(held) > 1
+    assert {record["type"] for record in held[1:]} == {kind}
+    known = {runner.answered(record) for record in held[1:]}
+    assert all(known.issuperset(runner.asked(request)) for request in requests)  # so that resuming asks none of them again
+    if kind == "accuracy":
+        assert all(record["passed"] for record in held[1:])
+    if kind == "rounds":
+        assert all(record["state_error"][-1] < (1e-5 if record["state"] == "f32" else 1e-2) for record in held[1:])
+    if kind == "memory":
+        peak = {(record["way"], record["layers"]): record["peak_bytes"] for record in held[1:]}
+        assert peak["snapshots", 24] > 10 * peak["resolve", 24]
+
+
+def test_bad_requests_are_answered_with_what_was_expected(program):
+    own = command.serve(program)
+    for request, message in (({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
+                             ({"family": "palm"}, "palm"), ({"device": "cuda"}, "device cuda"), ({"trees": [[0]]}, "trees")):  # fmt: skip
+        with pytest.raises(runner.Failed, match=message):
+            own.ask(request)
+    assert env.environment(own, "cpu")["type"] == "environment"  # and it goes on
+    own.close()
+
+
+def test_the_command_itself(program, tmp_path):
+    """python3 bench/sweep.py of one family, twice."""
+    arguments = ["--program", program, "--device", "cpu", "--quick", "--only", "vllm-token-tree 1", "--out", str(tmp_path)]
+    assert sweep.main(arguments) == 0
+    before = (tmp_path / "sweep.jsonl").read_text()
+    assert sweep.main(arguments) == 0 and (tmp_path / "sweep.jsonl").read_text() == before

@@ -1,0 +1,101 @@
+"""The tables on small recorded data: numbers worked out by hand."""
+
+import crossover
+import pytest
+import records
+import strategies
+import tables
+from cells import cell
+from results import Results
+
+
+@pytest.fixture
+def seen(tmp_path, gpu_environment):
+    """One GPU: a chain of 4 where walking wins, a best-first tree of 128 and spines of a grid where one solve does."""
+
+    def times(fused, resident, snapshot, **shape):
+        names = ("cuda_fused", "cuda_serial_resident", "cuda_serial_snapshot")
+        return [cell(name, median, gpu_environment, **shape) for name, median in zip(names, (fused, resident, snapshot), strict=True)]
+
+    lines = [gpu_environment, *times(6.0, 4.0, 5.0, T=4, depth=3, family="chain"), *times(10.0, 60.0, 100.0), *times(45.0, 450.0, 1500.0, B=16),
+             *times(8.0, 8.0, 16.0, T=8, depth=3, family="spine"), *times(8.0, 12.0, 80.0, T=16, depth=3, family="spine"),
+             *times(7.0, 3.5, 7.7, T=16, depth=12, family="specla-2 depth 12"), cell("floor", 4.0, gpu_environment),
+             cell("cuda_dense", 15.0, gpu_environment), cell("cuda_neumann", 30.0, gpu_environment), cell("triton_fused precise", 25.0, gpu_environment),
+             cell("fla_chunk", 20.0, gpu_environment, T=64, depth=63, family="chain")]  # fmt: skip
+    base = {"schema": 1, "contender": "cuda_fused", "device": "cuda", "state": "f32", "commit": "c", "environment": gpu_environment["id"]}
+    memory = [base | {"type": "memory", "way": way, "layers": layers, "T": 128, "B": 1, "peak_bytes": peak * layers}
+              for layers in (1, 24) for way, peak in (("snapshots", 1 << 28), ("stash", 1 << 21))]  # fmt: skip
+    rounds = [base | {"type": "rounds", "rounds": [1, 500], "state_error": [1e-8, 1.8e-7], "output_error": [1e-4, 2e-4], "gates": "zero",
+                      "argmax": {"words": 256, "nodes": 8000, "flips": 5}}]  # fmt: skip
+    error = base | {"type": "accuracy", "contender": "cuda_neumann", "precision": "half", "gates": "zero", "betas": "one"}
+    accuracy = [error | {"keys": "similar", "cosine": 0.99, "relative": None, "passed": False}, error | {"keys": "random", "relative": 3e-4, "passed": True},
+                error | {"keys": "random", "relative": 5e-4, "passed": True}]  # fmt: skip
+    for name, own in (("sweep", lines), ("memory", memory), ("rounds", rounds), ("accuracy", accuracy)):
+        records.write(tmp_path / f"gpu-test/{name}.jsonl", own)
+    return Results(tmp_path)
+
+
+def row(table, *start):
+    """The cells of the only line that begins with these."""
+    lines = [[part.strip() for part in line.strip("|").split("|")] for line in table.splitlines()]
+    found = [line for line in lines if line[: len(start)] == list(start)]
+    assert len(found) == 1, f"{len(found)} lines begin with {start} in\n{table}"
+    return found[0][len(start) :]
+
+
+def test_the_crossover_names_the_trees_that_one_solve_loses(seen):
+    said = crossover.crossover(seen)
+    assert row(said, "gpu-test, HV 32, state f32", "1", "cold", "serial resident") == [
+        "5", "0.50 to 6.0x", "chain T=4 (0.67x), specla-2 depth 12 T=16 (0.50x)", "T=128"]  # fmt: skip
+    assert row(said, "gpu-test, HV 32, state f32", "1", "cold", "serial snapshot") == ["5", "0.83 to 10.0x", "chain T=4 (0.83x)", "T=8"]
+    assert row(said, "gpu-test, HV 32, state f32", "16", "cold", "serial resident") == ["1", "10.00 to 10.0x", "nowhere", "T=128"]
+
+
+def test_the_maps(seen):
+    assert crossover.depth_by_width(seen, "gpu-test", 1) == {(4, 1): (4 / 6, 5 / 6), (4, 2): (1.0, 2.0), (4, 4): (1.5, 10.0)}
+    assert crossover.nodes_by_batch(seen, "gpu-test", ("best-first-4",)) == {(128, 1): (6.0, 10.0), (128, 16): (10.0, 1500 / 45)}
+    said = crossover.maps(seen)
+    assert row(said, "4", "0.67 / 0.83", "1.00 / 2.00") == ["1.50 / 10"]
+    assert row(said, "128") == ["6.00 / 10", "10 / 33"]
+
+
+def test_times_at_boles_shape(seen):
+    assert row(tables.bole_shape(seen), "NVIDIA GeForce RTX 5090 (commit 0123456789ab)", "1", "cold") == ["10.0", "60.0", "6.0x", "100", "10.0x", "4.00"]
+    assert row(tables.readme(seen), "NVIDIA GeForce RTX 5090", "16") == ["45.0", "450 (10.0x)", "1,500 (33.3x)", ""]
+
+
+def test_the_target_that_nobody_measured_is_said_to_be_so(tmp_path):
+    assert row(tables.readme(Results(tmp_path)), "RTX 5090 (the target)") == ["", "not measured", "not measured", "not measured", ""]
+
+
+def test_memory_counted_and_measured(seen):
+    said = tables.memory(seen)
+    assert row(said, "kept, snapshots (counted)") == ["256.0 MiB", "6.00 GiB", ""]
+    assert row(said, "kept, commit by stash (counted)") == ["2.0 MiB", "48.4 MiB", "127x less"]
+    assert row(said, "peak, stash (measured, gpu-test)") == ["2.0 MiB", "48.0 MiB", "128x less"]
+
+
+def test_drift_and_accuracy(seen):
+    assert row(tables.drift(seen), "`cuda_fused`") == ["gpu-test", "f32", "forgets nothing", "500", "1.8e-7", "2.0e-4", "5 of 8,000"]
+    assert row(tables.accuracy(seen), "`cuda_neumann`", "half", "gpu-test") == [
+        "not measured", "5.0e-4", "not measured", "not measured", "overflow (1 of 1 out of tolerance)", "not measured"]  # fmt: skip
+
+
+def test_one_form_against_another(seen):
+    assert row(strategies.compressed(seen), "gpu-test", "1", "best-first 128") == ["10.0", "15.0", "1.50x"]
+    assert row(strategies.solver_times(seen), "Neumann", "gpu-test", "1") == ["not measured"] * 4 + ["30.0", "not measured"]
+    assert row(strategies.peers(seen), "`fla_chunk`", "gpu-test", "1")[1] == "20.0"
+    assert row(strategies.peers(seen), "`triton_fused precise`", "gpu-test", "1")[4] == "25.0"
+    assert row(tables.specla(seen), "NVIDIA GeForce RTX 5090", "specla-2 depth 12") == ["16", "12", "1", "7.00", "0.50x", "1.10x"]
+
+
+def test_nothing_measured_says_so_everywhere(tmp_path):
+    empty = Results(tmp_path)
+    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere"):
+        assert "not measured" in tables.BLOCKS[block](empty), block
+
+
+def test_the_dispatch_tables_in_words(seen):
+    said = strategies.dispatch(seen)
+    assert row(said, "The table of NVIDIA H200 (compute capability 9.0)")[:2] == ["nodes <= 8 and heads <= 32", "`cuda_serial_resident`"]
+    assert row(said, "The cpu table (AMD EPYC)")[:2] == ["always", "`cpu_closed_form`"]
