@@ -44,7 +44,8 @@ def build(commit: str) -> str:
         subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", str(folder), found.stdout.strip()], check=True)
     print(f"building {folder.name}", file=sys.stderr)
     cuda = "AUTO" if any(Path("/dev").glob("nvidia[0-9]*")) else "OFF"
-    subprocess.run([str(folder / "scripts/build.sh"), "default", "build", "-DCANOPY_TESTS=OFF", "-DCANOPY_BENCH=OFF", f"-DCANOPY_CUDA={cuda}"], check=True)
+    options = ["-DCANOPY_TESTS=OFF", "-DCANOPY_BENCH=OFF", f"-DCANOPY_CUDA={cuda}"]
+    subprocess.run([str(folder / "scripts/build.sh"), "default", "build", *options], check=True)
     return str(folder / "build/canopy")
 
 

@@ -67,7 +67,8 @@ def maps(results: Results) -> str:
         for B in sorted({cell["B"] for cell in results.cells[machine]}):
             found = depth_by_width(results, machine, B)
             if len({width for _, width in found}) > 1:
-                parts.append(f"{results.name(machine)}, B = {B}, levels by nodes a level, {results.cache(machine)}:\n\n" + grid("levels", found, "width"))
+                title = f"{results.name(machine)}, B = {B}, levels by nodes a level, {results.cache(machine)}"
+                parts.append(f"{title}:\n\n" + grid("levels", found, "width"))
     return "\n\n".join(parts)
 
 

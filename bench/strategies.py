@@ -8,6 +8,7 @@ from records import ROOT
 from results import NOT_MEASURED, Results, table, us
 
 SHAPES = (("chain", 16), ("chain", 64), ("chain", 256), ("best-first", 64), ("best-first", 128), ("best-first", 256))
+NODES = (4, 8, 16, 32, 64, 128, 256)
 SOLVERS = {"substitution, compressed": ("fused", "closed_form"), "substitution, dense": ("dense",), "substitution, two launches": ("split",),
            "Neumann": ("neumann",), "squaring": ("squaring",), "chains side by side": ("hybrid",)}  # fmt: skip
 
@@ -68,8 +69,9 @@ def peers_elsewhere(results: Results) -> str:
         if "us" not in record:
             continue
         times = dict(zip(record["T"], record["us"], strict=True))
-        rows.append([record["work"], record["gpu"], record["B"], record["tree"], *(us(times[T]) if times.get(T) else "" for T in (4, 8, 16, 32, 64, 128, 256))])
-    return table(["kernel", "GPU", "batch", "tree", *(f"T={T}" for T in (4, 8, 16, 32, 64, 128, 256))], rows or [[NOT_MEASURED] + [""] * 10])
+        row = (us(times[T]) if times.get(T) else "" for T in NODES)
+        rows.append([record["work"], record["gpu"], record["B"], record["tree"], *row])
+    return table(["kernel", "GPU", "batch", "tree", *(f"T={T}" for T in NODES)], rows or [[NOT_MEASURED] + [""] * 10])
 
 
 def dispatch(results: Results) -> str:
@@ -84,5 +86,6 @@ def dispatch(results: Results) -> str:
         for number, (conditions, name) in enumerate(re.findall(r'^\{(.*?)\.implementation = "(\w+)"\},$', text, re.M)):
             words = re.sub(r"\.(m[axin]+)_(\w+) = (\d+), ", lambda m: f"{m[2]} {'<=' if m[1] == 'max' else '>='} {m[3]} and ", conditions)
             words = re.sub(r"\.precision = CANOPY_PRECISION_(\w+), ", lambda m: f"precision {m[1].lower()} and ", words)
-            rows.append([title[1] if number == 0 else "", words.removesuffix(" and ") or "always", f"`{name}`", worst[1] if worst and number == 0 else ""])
+            first = (title[1], worst[1] if worst else "") if number == 0 else ("", "")
+            rows.append([first[0], words.removesuffix(" and ") or "always", f"`{name}`", first[1]])
     return table(["table", "condition", "implementation", "on every measured cell its choice"], rows)

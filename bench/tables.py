@@ -82,10 +82,10 @@ def contenders(results: Results) -> str:
     for machine in results.cells:
         for B in (1, 16) if results.device(machine) == "cuda" else (1,):
             cache = "cold" if results.device(machine) == "cuda" else "warm"
-            names = sorted({(cell["contender"], cell.get("precision", "default")) for cell in results.best_first(machine, 128, B=B, cache=cache)})
-            for name, precision in names:
-                times = [[c["median_us"] for c in results.best_first(machine, T, B=B, cache=cache, contender=name) if c.get("precision", "default") == precision]
-                         for T in (8, 16, 32, 64, 128, 256)]
+            at_128 = results.best_first(machine, 128, B=B, cache=cache)
+            for name, precision in sorted({(cell["contender"], cell.get("precision", "default")) for cell in at_128}):
+                found = [results.best_first(machine, T, B=B, cache=cache, contender=name) for T in (8, 16, 32, 64, 128, 256)]
+                times = [[cell["median_us"] for cell in cells if cell.get("precision", "default") == precision] for cells in found]
                 rows.append([f"`{name}`", precision, machine, B, cache, *(us(min(t)) if t else NOT_MEASURED for t in times)])
     return table(["contender", "precision", "file", "batch", "cache", *(f"T={T}" for T in (8, 16, 32, 64, 128, 256))], rows)
 
@@ -97,7 +97,8 @@ def short_times(results: Results) -> str:
         for T in (8, 32, 128):
             times = results.times(results.best_first("gpu-h200", T, B=B, cache="cold"))
             one = times["cuda_fused"]
-            rows.append([f"{B}", T, us(one), *(f"{us(times['cuda_' + kind])} ({times['cuda_' + kind] / one:.1f}x)" for kind in SERIAL), us(times["floor"])])
+            serial = [times[f"cuda_{kind}"] for kind in SERIAL]
+            rows.append([f"{B}", T, us(one), *(f"{us(other)} ({other / one:.1f}x)" for other in serial), us(times["floor"])])
     return table(["batch", "nodes", "one solve, us", "serial, state in registers", "serial, snapshots", "floor"], rows)
 
 
@@ -131,7 +132,8 @@ def memory(results: Results) -> str:
     for machine in results.cells:
         for cell in results.best_first(machine, 128, B=1, cache="warm"):
             if cell.get("touched_bytes"):
-                rows.append([f"touched by `{cell['contender']}` (measured, {machine})", size(cell["touched_bytes"]), "one workspace for all layers", ""])
+                words = f"touched by `{cell['contender']}` (measured, {machine})"
+                rows.append([words, size(cell["touched_bytes"]), "one workspace for all layers", ""])
     return table(["T=128, B=1, HV 32, K=V=128, fp32 state", "a layer", "24 layers", ""], rows)
 
 
@@ -142,9 +144,10 @@ def drift(results: Results) -> str:
         for r in found:
             inputs = "forgets nothing" if r.get("gates") == "zero" else "natural"
             words = r["argmax"]
-            rows.append([f"`{r['contender']}`", machine, r["state"], inputs, r["rounds"][-1], error(r["state_error"][-1]), error(r["output_error"][-1]),
-                         f"{words['flips']} of {words['nodes']:,}"])
-    return table(["contender", "file", "state", "inputs", "rounds", "error of the state", "error of o", "argmax differs"], rows or [[NOT_MEASURED] + [""] * 7])
+            rows.append([f"`{r['contender']}`", machine, r["state"], inputs, r["rounds"][-1], error(r["state_error"][-1]),
+                         error(r["output_error"][-1]), f"{words['flips']} of {words['nodes']:,}"])  # fmt: skip
+    head = ["contender", "file", "state", "inputs", "rounds", "error of the state", "error of o", "argmax differs"]
+    return table(head, rows or [[NOT_MEASURED] + [""] * 7])
 
 
 def accuracy(results: Results) -> str:
@@ -163,9 +166,9 @@ def accuracy(results: Results) -> str:
         failed = sum(not cell["passed"] for cell in cells)
         return error(None if None in values else max(values)) + (f" ({failed} of {len(cells)} out of tolerance)" if failed else "")
 
-    rows = [[f"`{name}`", precision, machine, *(worst(by_kind[kind]) for kind in kinds)] for (name, precision, machine), by_kind in sorted(groups.items())]
-    return table(["contender", "precision", "file", "natural inputs", *(f"keys {kind}" if kind in ("random", "equal") else f"cosine {kind}" for kind in kinds[1:])],
-                 rows or [[NOT_MEASURED] + [""] * 8])  # fmt: skip
+    rows = [[f"`{name}`", *of, *(worst(by_kind[kind]) for kind in kinds)] for (name, *of), by_kind in sorted(groups.items())]
+    head = ["contender", "precision", "file", "natural inputs", "keys random", "cosine 0.5", "cosine 0.9", "cosine 0.99", "keys equal"]
+    return table(head, rows or [[NOT_MEASURED] + [""] * 8])
 
 
 def specla(results: Results) -> str:
@@ -183,8 +186,10 @@ def specla(results: Results) -> str:
                 one = times.get(ONE_SOLVE[device])
                 if one is not None:
                     ratios = (times.get(f"{device}_{kind}") for kind in SERIAL)
-                    rows.append([results.hardware(machine), family, T, depth, B, us(one), *(f"{other / one:.2f}x" if other else NOT_MEASURED for other in ratios)])
-    return table(["machine", "tree", "T", "depth", "batch", "one solve, us", "resident / one solve", "snapshot / one solve"], rows or [[NOT_MEASURED] + [""] * 7])
+                    words = (f"{other / one:.2f}x" if other else NOT_MEASURED for other in ratios)
+                    rows.append([results.hardware(machine), family, T, depth, B, us(one), *words])
+    head = ["machine", "tree", "T", "depth", "batch", "one solve, us", "resident / one solve", "snapshot / one solve"]
+    return table(head, rows or [[NOT_MEASURED] + [""] * 7])
 
 
 def readme(results: Results) -> str:
@@ -197,8 +202,8 @@ def readme(results: Results) -> str:
             one = times.get(ONE_SOLVE[device])
             if one is not None:
                 others = (times.get(f"{device}_{kind}") for kind in SERIAL)
-                rows.append([results.hardware(machine), B, us(one), *(f"{us(other)} ({other / one:.1f}x)" if other else NOT_MEASURED for other in others),
-                             us(times["floor"]) if "floor" in times else ""])
+                words = (f"{us(other)} ({other / one:.1f}x)" if other else NOT_MEASURED for other in others)
+                rows.append([results.hardware(machine), B, us(one), *words, us(times["floor"]) if "floor" in times else ""])
     if not any("RTX 5090" in results.hardware(machine) for machine in results.cells):
         rows.append(["RTX 5090 (the target)", "", NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, ""])
     return table(["machine", "batch", "one solve, us", "serial, state resident", "serial, a snapshot a node", "memory floor"], rows)
