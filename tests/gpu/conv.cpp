@@ -168,7 +168,7 @@ void shapes(Report& report, bool light) {
         check_verify(report, "conv shapes", spec, shared);
         if (channels < 8192) check_commit(report, "conv shapes", spec, shared);
       }
-  ConvSpec many{.batch = 200, .nodes = 5, .channels = 72, .layers = light ? 2 : 24};
+  ConvSpec many{.batch = 200, .nodes = 5, .channels = 72, .layers = light ? 6 : 24};
   check_verify(report, "conv shapes", many);
   check_commit(report, "conv shapes", many);
 }
@@ -211,24 +211,29 @@ std::string poison() {
 }
 
 std::string bad_rows(bool commits) {
-  ConvSpec spec{.batch = 5, .nodes = 9, .channels = 70, .ragged = true, .padding = false};
+  ConvSpec spec{.batch = 6, .nodes = 9, .channels = 70, .ragged = true, .padding = false};
+  spec.moved = spec.tracked = commits;
   ConvCase made(spec), sound(spec);
   std::int32_t* const count = made.buffers.at("count").i32();
   made.buffers.at("parents").i32()[3] = 400, count[0] = 8;
   made.buffers.at("slot").i32()[2] = static_cast<int>(made.slots());
   count[3] = 10;
-  for (int b = 0; b < 5; ++b) made.buffers.at("leaf").i32()[b] = sound.buffers.at("leaf").i32()[b] = 2;
-  for (const int b : {0, 2, 3}) sound.buffers.at("leaf").i32()[b] = -1;
+  for (int b = 0; b < 6; ++b)
+    for (const char* leaf : {"leaf", "track_leaf"})
+      made.buffers.at(leaf).i32()[b] = sound.buffers.at(leaf).i32()[b] = 2;
+  made.buffers.at("track").i32()[4] = made.buffers.at("dst").i32()[4];  // two windows for one slot
+  for (const int b : {0, 2, 3, 4}) sound.buffers.at("leaf").i32()[b] = -1;
   OnDevice device(made);
   Error error = device.upload();
   if (error.ok()) error = commits ? run(device.commit(), true, CallCommit{}) : run(device.verify(), true, CallVerify{});
   if (error.ok()) error = device.download();
   if (!error.ok()) return error.message;
-  const std::vector<std::int32_t> flags{CANOPY_ROW_BAD_TREE, 0, CANOPY_ROW_BAD_SLOT, CANOPY_ROW_BAD_COUNT, 0};
+  const int last = commits ? CANOPY_ROW_BAD_SLOT : 0;
+  const std::vector<std::int32_t> flags{CANOPY_ROW_BAD_TREE, 0, CANOPY_ROW_BAD_SLOT, CANOPY_ROW_BAD_COUNT, last, 0};
   if (status_of(made) != flags) return "row_status is not what it should be";
   if (commits)
     return made.buffers.at("state").bytes == pool_after(sound).bytes ? "" : "the pool is not what it should be";
-  for (int b = 0; b < 5; ++b)
+  for (int b = 0; b < 6; ++b)
     for (int node = 0; node < 9; ++node)
       for (int c = 0; c < 70; ++c) {
         const float x = made.output(b, node, c);

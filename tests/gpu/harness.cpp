@@ -207,6 +207,12 @@ void Report::add(const std::string& group, const std::string& name, const std::s
   if (line->failed++ == 0) line->first_failure = failure;
 }
 
+int Report::checks() const {
+  int sum = 0;
+  for (const Line& line : lines_) sum += line.checks;
+  return sum;
+}
+
 int Report::failed() const {
   int sum = 0;
   for (const Line& line : lines_) sum += line.failed;
@@ -215,16 +221,14 @@ int Report::failed() const {
 
 void Report::print() const {
   std::printf("%-16s %-24s %6s %6s %9s\n", "", "", "checks", "failed", "tolerance");
-  int checks = 0;
   for (const Line& line : lines_) {
-    checks += line.checks;
     char used[16] = "same bits";
     if (line.worst >= 0) std::snprintf(used, sizeof used, "%.0f%%", 100 * line.worst);
     std::printf("%-16s %-24s %6d %6d %9s%s%s\n", line.group.c_str(), line.name.c_str(), line.checks, line.failed, used,
                 line.failed ? "  " : "", line.first_failure.c_str());
   }
   for (const std::string& note : notes_) std::printf("%s\n", note.c_str());
-  std::printf("%d checks, %d failed\n", checks, failed());
+  std::printf("%d checks, %d failed\n", checks(), failed());
 }
 
 ProblemSpec base(const std::string& family, int nodes) {

@@ -81,6 +81,7 @@ class Report {
   // `failure` "" is a pass. `worst`: how much of the tolerance was used, or a negative number.
   void add(const std::string& group, const std::string& name, const std::string& failure, double worst = -1);
   void note(const std::string& line) { notes_.push_back(line); }
+  int checks() const;
   int failed() const;
   void print() const;
 

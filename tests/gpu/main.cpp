@@ -44,6 +44,10 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) asked |= !std::strcmp(argv[i], group.name);
     if (asked) group.test(report, light);
   }
+  if (report.checks() == 0) {
+    std::fprintf(stderr, "gpu_test: no entry's name holds what --only asked for: nothing was tested\n");
+    return 2;
+  }
   report.print();
   std::printf("%.0f s\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return report.failed() > 0 ? 1 : 0;
