@@ -1,0 +1,175 @@
+// From measured times to a dispatch table, tables as text, and which machine's table is taken.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "dispatch/file.hpp"
+#include "host/tune.hpp"
+
+namespace canopy {
+namespace {
+
+using dispatch::Row;
+using host::Timing;
+using host::Timings;
+
+// T, B * HV, the rest of the cell, and what two implementations took.
+void add(Timings& timings, int nodes, int heads, double closed, double resident, const std::string& variant = "chain",
+         int precision = 0, std::vector<int> same_as = {}) {
+  timings.cells.push_back({"closed", precision, same_as, heads, nodes, variant, closed});
+  timings.cells.push_back({"resident", precision, same_as, heads, nodes, variant, resident});
+}
+
+std::string words(const std::vector<Row>& rows) {
+  std::string out;
+  for (const Row& row : rows) out += dispatch::condition(row) + " -> " + row.implementation + "\n";
+  return out;
+}
+
+TEST(Tune, OneSizeDecidesUpToItselfAndTheLargestBeyond) {
+  Timings timings;
+  add(timings, 4, 32, 10, 5);
+  add(timings, 8, 32, 10, 9);
+  add(timings, 64, 32, 10, 50);
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "nodes <= 8 -> resident\nalways -> closed\nalways -> resident\n");
+  const auto verdict = host::judge_table(rows, timings);
+  EXPECT_EQ(verdict.worst, 1);
+  EXPECT_TRUE(verdict.broken.empty());
+}
+
+TEST(Tune, BandsOfHeads) {
+  Timings timings;
+  for (const int heads : {32, 64, 512}) {
+    add(timings, 4, heads, 10, heads < 512 ? 5 : 20);
+    add(timings, 64, heads, 10, 50);
+  }
+  EXPECT_EQ(words(host::rows_from(timings)), "nodes <= 4 and heads <= 64 -> resident\nalways -> closed\nalways -> resident\n");
+}
+
+TEST(Tune, NoiseMakesNoRow) {
+  Timings timings;
+  add(timings, 4, 32, 10.15, 10);  // 1.5% apart, and the other one wins at the next size
+  add(timings, 64, 32, 10, 50);
+  EXPECT_EQ(words(host::rows_from(timings)), "always -> closed\nalways -> resident\n");
+}
+
+TEST(Tune, TheLeastWorstOfSeveralTreesOfOneSize) {
+  Timings timings;
+  add(timings, 16, 32, 10, 9, "chain");
+  add(timings, 16, 32, 10, 30, "star");
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "always -> closed\nalways -> resident\n");
+  const auto verdict = host::judge_table(rows, timings);
+  EXPECT_NEAR(verdict.worst, 10.0 / 9, 1e-12);
+  ASSERT_EQ(verdict.broken.size(), 1u);
+  EXPECT_EQ(verdict.broken[0], "T=16 heads=32 chain: closed takes 1.11 times resident");
+}
+
+TEST(Tune, PrecisionsThatWereAskedForHaveRowsOfTheirOwn) {
+  Timings timings;
+  add(timings, 64, 32, 10, 50, "chain", CANOPY_PRECISION_DEFAULT, {CANOPY_PRECISION_HALF});
+  add(timings, 64, 32, 90, 50, "chain", CANOPY_PRECISION_FP32);
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "precision fp32 -> resident\nalways -> closed\nalways -> resident\n");
+  EXPECT_TRUE(host::judge_table(rows, timings).broken.empty());
+  EXPECT_EQ(host::format_rows(rows),
+            "{.precision = CANOPY_PRECISION_FP32, .implementation = \"resident\"},\n"
+            "{.implementation = \"closed\"},\n{.implementation = \"resident\"},\n");
+}
+
+TEST(Tune, WhatRefusesAShapeComesAfterWhatDoesNot) {
+  Timings timings;
+  add(timings, 4, 32, 10, 20);
+  timings.cells.push_back({"rare", 0, {}, 32, 4, "chain", 1});  // the fastest of all, but not measured at T = 64
+  add(timings, 64, 32, 10, 50);
+  EXPECT_EQ(words(host::rows_from(timings)), "nodes <= 4 -> rare\nalways -> closed\nalways -> resident\nalways -> rare\n");
+}
+
+const char* const kEnvironment = R"({"type":"environment","cpu":"Some CPU","gpu":{"name":"GPU X","compute_capability":89}})";
+std::string line(const std::string& contender, const std::string& more = "") {
+  return "\n{\"type\":\"cell\",\"contender\":\"" + contender +
+         "\",\"device\":\"cuda\",\"precision\":\"default\",\"same_as\":[\"half\"],\"B\":2,\"T\":16,\"depth\":3,\"family\":\"star\",\"H\":16,"
+         "\"HV\":48,\"K\":128,\"V\":128,\"state\":\"f32\",\"cache\":\"cold\",\"median_us\":7.5,\"relative\":1e-3" + more + "}";
+}
+
+TEST(Timings, AreTheCellsThatTheDispatcherMayPick) {
+  Timings timings;
+  const std::string text = kEnvironment + line("cuda_fused") + line("cuda_fused precise") + line("floor") + line("dispatched") +
+                           line("triton_fused precise") + line("cuda_wrong", ",\"passed\":false") + line("cuda_named", ",\"named_only\":true");
+  const Error error = host::read_timings(text, "x.jsonl", CANOPY_CUDA, timings);
+  ASSERT_TRUE(error.ok()) << error.message;
+  EXPECT_EQ(timings.machine, "GPU X");
+  EXPECT_EQ(timings.capability, 89);
+  ASSERT_EQ(timings.cells.size(), 2u);
+  const Timing& cell = timings.cells[0];
+  EXPECT_EQ(cell.implementation, "cuda_fused");
+  EXPECT_EQ(cell.heads, 96);
+  EXPECT_EQ(cell.nodes, 16);
+  EXPECT_EQ(cell.same_as, std::vector<int>{CANOPY_PRECISION_HALF});
+  EXPECT_EQ(cell.variant, "star depth 3 K=128 V=128 HV/H=3 state f32 cold");
+  EXPECT_EQ(cell.median, 7.5);
+}
+
+TEST(Timings, RefuseWhatIsNoResultFile) {
+  const auto said = [](const std::string& text) {
+    Timings timings;
+    Error error = host::read_timings(kEnvironment + line("cuda_fused"), "a.jsonl", CANOPY_CUDA, timings);
+    if (error.ok()) error = host::read_timings(text, "b.jsonl", CANOPY_CUDA, timings);
+    return error.message;
+  };
+  EXPECT_EQ(said(kEnvironment + line("cuda_fused")), "");
+  EXPECT_NE(said("{\"type\":").find("b.jsonl:1: "), std::string::npos);
+  EXPECT_NE(said(line("cuda_fused")).find("b.jsonl:2: a cell before any environment record"), std::string::npos);
+  EXPECT_NE(said(R"({"type":"environment","cpu":"c","gpu":{"name":"GPU Y"}})" + line("cuda_fused"))
+                .find("measured on GPU Y, but the cells before it on GPU X"),
+            std::string::npos);
+}
+
+TEST(Table, TextReadsBack) {
+  dispatch::FileTable table{CANOPY_CPU, "Some CPU", "", {}};
+  table.rows.push_back({.min_nodes = 2, .max_nodes = 8, .max_heads = 32, .precision = CANOPY_PRECISION_FP32, .implementation = "cpu_serial_resident"});
+  table.rows.push_back({.min_heads = 64, .implementation = "cpu_serial_snapshot"});
+  table.rows.push_back({.implementation = "cpu_closed_form"});
+  const std::string text = dispatch::format_table(table, "two\nlines");
+  const auto read = dispatch::parse_tables(text, "own");
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->tables.size(), 1u);
+  EXPECT_EQ(read->tables[0].machine, "Some CPU");
+  EXPECT_EQ(read->tables[0].title, "own, table of Some CPU");
+  EXPECT_EQ(words(read->tables[0].rows), words(table.rows));
+  EXPECT_EQ(dispatch::format_table(read->tables[0], "two\nlines"), text);
+}
+
+TEST(Table, BadTextIsRefusedByItsLine) {
+  const auto said = [](const std::string& text) {
+    const auto read = dispatch::parse_tables(text, "own");
+    return read ? std::string() : read.error().message;
+  };
+  const std::string head = "canopy dispatch 1\nfor cpu: X\n", last = "always -> cpu_closed_form\n";
+  EXPECT_EQ(said(head + last), "");
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "own:0: expected 'canopy dispatch 1', found nothing"},
+           {"canopy dispatch 2\n", "own:1: expected 'canopy dispatch 1', got 'canopy dispatch 2'"},
+           {"canopy dispatch 1\n" + last, "own:2: expected 'for cpu: NAME' or 'for cuda: NAME'"},
+           {head + "nodes <= 4 -> cpu_closed_form\n", "ends without a row 'always"},
+           {head + "nodes < 4 -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
+           {head + "nodes <= four -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
+           {head + "precision odd -> cpu_closed_form\n" + last, "own:3: expected precision default"},
+           {head + "always -> cpu_magic\n", "got 'cpu_magic'; run canopy tune again"},
+           {head + "always cpu_closed_form\n", "own:3: expected 'CONDITION -> IMPLEMENTATION'"}})
+    EXPECT_NE(said(text).find(message), std::string::npos) << text << said(text);
+}
+
+TEST(Table, OfTheNearestMachine) {
+  const dispatch::Gpu gpus[] = {{"A", "", 80, {}}, {"B", "", 90, {}}, {"C", "", 90, {}}, {"D", "", 120, {}}};
+  const auto taken = [&](const char* name, int capability) { return std::string(dispatch::nearest(gpus, {name, capability}).name); };
+  EXPECT_EQ(taken("C", 90), "C");   // its name
+  EXPECT_EQ(taken("Z", 120), "D");  // its compute capability
+  EXPECT_EQ(taken("Z", 89), "A");   // the newest that is not newer
+  EXPECT_EQ(taken("Z", 100), "B");
+  EXPECT_EQ(taken("Z", 75), "A");   // older than all: the first
+}
+
+}  // namespace
+}  // namespace canopy
