@@ -47,6 +47,13 @@ def test_opcheck(raw):
     torch.library.opcheck(ops._commit, positional(arguments, COMMIT_ORDER), options)
 
 
+def test_a_plan_leaves_padding_rows_out():
+    arguments = tensors(problem(TREES["ragged"]))
+    trees = {n: arguments[n] for n in ("parents", "count")}
+    plan = canopy_gdn.plan(**trees, slot_index=torch.tensor([0, 1, 2]), slots=4, padding_slot=1)
+    assert not plan[:2].any() and torch.equal(plan[2], plan_of(arguments)[2])
+
+
 def step(q, k, v, g, beta, state, parents, leaf):
     plan = canopy_gdn.plan(parents=parents)
     o = canopy_gdn.verify(q, k, v, g=g, beta=beta, state=state, parents=parents, plan=plan, l2norm=True)

@@ -173,6 +173,36 @@ def test_wrong_calls(change, piece):
         ct.plan(torch.zeros((2, 1), device=DEVICE))
 
 
+def test_strided_integers_are_refused_or_read_as_they_are():
+    """Kernels read integers one behind the other: a view with gaps would give them its neighbours."""
+    given = problem([Tree.family("random", 9, seed=s) for s in range(2)], (1, 1), (16, 16))
+    arguments = on_device(given)
+    parents, count = arguments.pop("parents"), arguments.pop("count")
+    gaps = lambda tensor: tensor.repeat_interleave(2)[::2]
+    plan = ct.plan(parents, gaps(count))
+    assert np.array_equal(ct.verify(**arguments, plan=plan, precision="fp32")[0].cpu().numpy(), run(given)[0])
+    _, stash = ct.verify(**arguments, plan=plan)
+    commit = {"k": arguments["k"], "plan": plan, "leaf": count - 1, "state": arguments["state"], "stash": stash}
+    before = arguments["state"].clone()
+    for call, change, piece in (
+        (ct.verify, {"slot_index": gaps(arguments["slot_index"])}, "slot_index: expected a last stride of 1, got 2"),
+        (
+            ct.verify,
+            {"slot_index": arguments["slot_index"].float()},
+            "slot_index.dtype = torch.float32: expected torch.int32 or torch.int64",
+        ),
+        (ct.commit, {"leaf": gaps(count)}, "leaf: expected a last stride of 1, got 2"),
+        (ct.commit, {"leaf": count[:1]}, r"leaf: expected shape \[2\], got \[1\]"),
+        (ct.commit, {"precision": "double"}, "precision = 'double': expected one of 'fp32'"),
+        (ct.commit, {"k": arguments["k"].repeat_interleave(2, -1)[..., ::2]}, "k: expected a last stride of 1, got 2"),
+    ):
+        with pytest.raises(RuntimeError, match=piece):
+            call(**(arguments | {"plan": plan} if call is ct.verify else commit) | change)
+    with pytest.raises(RuntimeError, match=r"count: expected shape \[B\] = \[2\], got \[1\]"):
+        ct.plan(parents, count[:1])
+    assert torch.equal(arguments["state"], before)
+
+
 def test_kernels_compile_for_the_target_that_nobody_has():
     """sm_120, without a GPU: types, layouts, shared memory. The interpreter knows none of them."""
     import os

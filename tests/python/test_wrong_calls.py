@@ -269,6 +269,10 @@ def test_arrays_among_tensors_and_tensors_of_the_meta_device():
     )
     plan = canopy_gdn.plan(parents=arguments["parents"]).repeat_interleave(2, 0)[::2]
     check(lambda: canopy_gdn.verify(**arguments, plan=plan), ["plan: expected contiguous memory, got a strided view"])
+    check(
+        lambda: canopy_gdn.verify(**good() | {"k": arguments["k"].to("meta")}),
+        ["k: expected a tensor on cpu, the device of q, got one on meta"],
+    )
     workspace = torch.zeros(9, dtype=torch.uint8)
     check(
         lambda: canopy_gdn.verify(**good(), workspace=workspace),

@@ -38,6 +38,18 @@ def _expect(name: str, tensor: Tensor, shape: tuple[int, ...], dense: bool = Fal
         )
 
 
+def _rows(batch: int, **indices: Tensor | None) -> None:
+    """Integers [B] that a kernel reads one behind the other."""
+    for name, tensor in indices.items():
+        if tensor is None:
+            continue
+        _expect(name, tensor, (batch,), True)
+        if tensor.dtype not in (torch.int32, torch.int64):
+            raise CanopyError(
+                f"{name}.dtype = {tensor.dtype}: expected torch.int32 or torch.int64 for [B]; convert it with .int()"
+            )
+
+
 def _width(name: str, width: int) -> None:
     if width < 16 or width > 256 or width & (width - 1):
         raise CanopyError(
@@ -90,6 +102,10 @@ def verify(q: Tensor, k: Tensor, v: Tensor, *, plan: Plan, state: Tensor, g: Ten
         raise CanopyError("gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV]")
     for name, tensor in (("a" if raw else "g", gate), ("b" if raw else "beta", rate)):
         _expect(name, tensor, (B, T, HV))
+    for name, parameter in (("a_log", a_log), ("dt_bias", dt_bias)):
+        if raw and parameter is not None:
+            _expect(name, parameter, (HV,), True)
+    _rows(B, slot_index=slot_index)
     strides = _state_strides(state, state_layout, HV, K, V)
     if o is None:
         o = torch.zeros((B, T, HV, V), dtype=v.dtype, device=v.device)
@@ -147,7 +163,10 @@ def commit(k: Tensor, *, plan: Plan, leaf: Tensor, state: Tensor, stash: Stash, 
         raise CanopyError(
             f"plan: expected one of {B} trees of {T} nodes, got {plan.batch} of {plan.nodes}; call plan() for these trees"
         )
-    _expect("leaf", leaf, (B,))
+    if precision not in _PRECISIONS:
+        raise CanopyError(f"precision = {precision!r}: expected one of {', '.join(map(repr, _PRECISIONS))}")
+    _expect("k", k, tuple(k.shape), True)
+    _rows(B, leaf=leaf, slot_index=slot_index, dst_slot=dst_slot)
     L = k.shape[0] if layers else 1
     lead = (L,) if layers else ()
     _expect("stash.u", stash.u, (*lead, B, HV, T, V))

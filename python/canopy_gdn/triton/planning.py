@@ -45,7 +45,9 @@ def plan(parents: Tensor, count: Tensor | None = None) -> Plan:
     B, T = parents.shape
     parents = parents.contiguous()
     device = parents.device
-    count = torch.full((B,), T, dtype=torch.int32, device=device) if count is None else count.int()
+    if count is not None and tuple(count.shape) != (B,):
+        raise CanopyError(f"count: expected shape [B] = [{B}], got {list(count.shape)}")
+    count = torch.full((B,), T, dtype=torch.int32, device=device) if count is None else count.int().contiguous()
     blocks = triton.cdiv(T, BLOCK)
     new = lambda *shape: torch.empty(shape, dtype=torch.int32, device=device)
     jump, by_node = new(2, B, T), new(2, B, T, 8)
