@@ -107,11 +107,11 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
   FusedWork work = work_of_cta(of, blockIdx.x * kApplyColumns);
   const DevicePlan& plan = of.plans[work.b];
   begin_after_previous_kernel();
-  int status;
-  const bool goes = read_row(of, plan, work, status);
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && of.row_status) of.row_status[work.b] = status;
-  if (status == CANOPY_ROW_BAD_TREE) write_nan<kApplyColumns, kApplyThreads>(of, work);
-  if (!goes) return;
+  const FusedRow row(of, plan, work.b);
+  row.give(work);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && of.row_status) of.row_status[work.b] = row.status;
+  if (row.status == CANOPY_ROW_BAD_TREE) write_nan<kApplyColumns, kApplyThreads>(of, work, threadIdx.x);
+  if (!row.computes()) return;
 
   const int blocks = work.blocks, count = work.count, depth = plan.depth, column = work.column + 16 * group;
   StateElements<K> elements;

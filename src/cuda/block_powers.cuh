@@ -37,8 +37,9 @@ __global__ void __launch_bounds__(32 * kPowerWarps, 1)
   FusedWork work = work_of_cta(of, 0);
   const DevicePlan& plan = of.plans[work.b];
   begin_after_previous_kernel();
-  int status;
-  if (!read_row(of, plan, work, status)) return;
+  const FusedRow row(of, plan, work.b);
+  row.give(work);
+  if (!row.computes()) return;
   for (int i = warp; i < work.blocks; i += kPowerWarps) {
     const unsigned bits = touched_blocks(plan, i, lane);
     if (lane == 0) touched[i] = bits;

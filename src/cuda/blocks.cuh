@@ -54,7 +54,7 @@ struct BlockShape {
   using RawOperand = Input;
   using Operand = __half;
   static constexpr bool kConvert = !std::is_same_v<Input, __half>;
-  static constexpr int K = kKeys, kParts = kParts_;
+  static constexpr int K = kKeys, kParts = kParts_, kHeads = 1;
   static constexpr int kValueBytes = 32, kValuePitch = 48;  // of 16 value columns, tile/values.cuh
   static constexpr int kOperandBytes = K / 16 * 512;        // of the 16 rows of a block
   using RingSlot = Slot<K, kParts>;
@@ -226,8 +226,9 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
 
   TableLoads<kThreads> loads;
   loads.start(plan, of.nodes, threadIdx.x, [&](int node) { return fused_gate(of, work.b, node, work.head); });
-  int status;
-  if (!read_row(of, plan, work, status) || kWideRows * wide_i >= work.count) return;
+  const FusedRow row(of, plan, work.b);
+  row.give(work);
+  if (!row.computes() || kWideRows * wide_i >= row.count) return;
 
   // Rows: K and Q of the warp's row block, and K of one of the column blocks.
   const KeySource source{of.k.of(work.b, work.key_head), of.q.of(work.b, work.key_head), of.k.node, of.q.node};
@@ -291,7 +292,7 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
     __syncthreads();  // other warps have read the rows
     if (live) {
       prepare_step<Shape>(
-          slot, shared.tables, rows, source, options, &barriers.tables_ready, &barriers.converted[warp],
+          slot, &shared.tables, rows, source, options, &barriers.tables_ready, &barriers.converted[warp],
           &barriers.published[warp], [] {}, lane);
       __syncwarp();
       if (writes_operands(of, work)) {
@@ -306,11 +307,11 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
       }
       float* const factors = block_factors(arguments, work.b, work.head, i);
       if (lane < 16)
-        factors[lane] = slot.of_key[lane], factors[16 + lane] = slot.of_query[lane],
-        factors[32 + lane] = slot.of_value[lane];
+        factors[lane] = slot.of[0].of_key[lane], factors[16 + lane] = slot.of[0].of_query[lane],
+        factors[32 + lane] = slot.of[0].of_value[lane];
       std::uint8_t* const c = arguments.c + arguments.pair(work.b, work.head, i, i) * (512 * kParts);
 #pragma unroll
-      for (int p = 0; p < kParts; ++p) store_global(c + 512 * p + 16 * lane, load_shared(slot.c[p] + 16 * lane));
+      for (int p = 0; p < kParts; ++p) store_global(c + 512 * p + 16 * lane, load_shared(slot.of[0].c[p] + 16 * lane));
       float g[2][4];
       const float* scratch = reinterpret_cast<const float*>(slot.path);  // G by columns
 #pragma unroll

@@ -1,4 +1,4 @@
-// The two families of CTAs, with their shape on each architecture.
+// The three families of CTAs, with their shape on each architecture.
 #pragma once
 
 #include "cuda/fused.cuh"
@@ -11,10 +11,9 @@ template <class Input, int K, Form kForm>
 struct Narrow {
   template <int kArchitecture>
   struct On {
-    static constexpr FusedTuning tuning = fused_tuning(kArchitecture);
-    static constexpr int kPrepWarps = kForm == Form::kPrecise ? tuning.precise_prep_warps : tuning.narrow_prep_warps;
-    using Shape = FusedShape<Input, K, kForm, 32, 1, true, kPrepWarps, 1, 4>;
-    static constexpr int kMinCtas = 1;
+    static constexpr CtaTuning cta =
+        kForm == Form::kPrecise ? fused_tuning(kArchitecture).precise : fused_tuning(kArchitecture).narrow;
+    using Shape = FusedShape<Input, K, kForm, cta.columns, 1, true, cta.prep_warps, cta.depth, 4>;
   };
 };
 
@@ -22,9 +21,17 @@ template <class Input, int K, Form kForm>
 struct Wide {
   template <int kArchitecture>
   struct On {
-    static constexpr FusedTuning tuning = fused_tuning(kArchitecture);
-    using Shape = FusedShape<Input, K, kForm, 128, 2, false, tuning.wide_prep_warps, tuning.wide_depth, 2>;
-    static constexpr int kMinCtas = tuning.wide_ctas;
+    static constexpr CtaTuning cta = fused_tuning(kArchitecture).wide;
+    using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2>;
+  };
+};
+
+template <class Input, int K, Form kForm>
+struct Pair {
+  template <int kArchitecture>
+  struct On {
+    static constexpr CtaTuning cta = fused_tuning(kArchitecture).pair;
+    using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2, 2>;
   };
 };
 
@@ -34,7 +41,7 @@ FusedInstance instance_on() {
   static_assert(kArchitecture == 90 || sizeof(FusedShared<Shape>) <= 101376,
                 "more shared memory than a block may have on sm_86, sm_89 and sm_120");
   return {launch_instance<FusedArguments, fused_kernel<Family>>, Shape::kThreads, Shape::kColumns,
-          sizeof(FusedShared<Shape>)};
+          sizeof(FusedShared<Shape>), Shape::kHeads};
 }
 
 // As the binary for that GPU was compiled.

@@ -66,21 +66,45 @@ std::size_t fused_workspace(const VerifyParams& params) {
   return 2 * sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
 }
 
-Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
+std::string pair_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
-  if (p.batch == 0) return {};
-  const int architecture = this_architecture();
-  const FusedInstance instance = pick(params, architecture);
+  if (std::string why = fused_refuses(params); !why.empty()) return why;
+  if (precision_of(params) != CANOPY_PRECISION_HALF)
+    return text("precision = ", params.precision, ": expected 0 (default) without stash_u, or 3 (half)");
+  if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
+    return "q: expected bf16 inputs with dim_k = dim_v = 128";
+  if (p.heads_v / p.heads_k % 2 != 0)
+    return text("heads_v / heads_k = ", p.heads_v / p.heads_k, ": expected an even number of value heads a key head");
+  return {};
+}
+
+namespace {
+Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace, const FusedInstance& instance,
+             int architecture, cudaStream_t stream) {
+  const Problem& p = params.problem;
   FusedArguments fused = fused_arguments(params, plan, workspace);
   ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
   const dim3 grid = in_fp32(params) ? dim3(p.heads_v * (p.dim_v / instance.columns), p.batch)
-                                    : dim3(p.dim_v / instance.columns, p.heads_v, p.batch);
+                                    : dim3(p.dim_v / instance.columns, p.heads_v / instance.heads, p.batch);
   const bool dependently = fused_tuning(architecture).dependent_launch && !in_fp32(params);
   const cudaError_t error =
       instance.launch(instance, grid, stream, dependently, in_fp32(params) ? static_cast<const void*>(&exact) : &fused);
   if (error != cudaSuccess)
     return {CANOPY_INTERNAL, text("launch of the fused kernel failed: ", cudaGetErrorString(error))};
   return {};
+}
+}  // namespace
+
+Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
+  if (params.problem.batch == 0) return {};
+  const int architecture = this_architecture();
+  return launch(params, plan, workspace, pick(params, architecture), architecture, stream);
+}
+
+Error launch_pair(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
+  if (params.problem.batch == 0) return {};
+  const int architecture = this_architecture();
+  return launch(params, plan, workspace, fused_half_pair_bf16_128(architecture), architecture, stream);
 }
 
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {

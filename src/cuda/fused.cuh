@@ -4,7 +4,7 @@
 // Precision  half: one fp16 pass of every product, fp32 accumulation; precise: operands in two fp16 parts; fast: bf16
 //            operands. Always in fp32: decay and the 16-row substitution; log gates add up without rounding. State
 //            columns and key and query rows that fp16 holds badly carry a power of two of their own.
-// Grid       x: tile of kColumns value columns; y: value head; z: sequence. Nothing but (B, T) shapes it.
+// Grid       x: tile of kColumns value columns; y: kHeads value heads; z: sequence. Nothing but (B, T) shapes it.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U (precise), l when asked; row_status. The workspace holds path rows deeper
 //            than kPathRows: [2,B,HV,V/16,kNodes,kParts,16] 16-bit.
@@ -86,7 +86,7 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
   constexpr int K = Shape::K, kTiles = Shape::kTiles;
   const int group = Shape::kSharedWork ? warp % Shape::kGroups : kTiles * warp;
   const bool makes_o = Shape::kSharedWork && warp >= Shape::kGroups;
-  const int column = work.column + 16 * group;
+  const int column = work.column + 16 * column_group<Shape>(group);
   StateElements<K> s0;
   bool staged = false;
   if constexpr (Shape::kStagesState) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
     for (int i = 0; i < Shape::kValueStages; ++i) {
       if (i < work.blocks)
         start_values<Shape>(own.values[i], &shared.values_loaded[group / kTiles][i], values, arguments.v.node,
-                            shared.tables.order + 16 * i, work.count - 16 * i, lane);
+                            shared.tables[0].order + 16 * i, work.count - 16 * i, lane);
     }
   }
   finish_tables();
@@ -164,36 +164,44 @@ __device__ __forceinline__ void start_barriers(FusedShared<Shape>& shared, int p
   }
 }
 
-template <class Shape>
+// `Cta`: Shape, and what tuning.hpp says of its registers.
+template <class Cta, class Shape = typename Cta::Shape>
 __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShared<Shape>& shared) {
+  constexpr int prep_registers = Cta::cta.prep_registers, solver_registers = Cta::cta.solver_registers;
+  static_assert(prep_registers == 0 || (Shape::kSolverWarps % 4 == 0 && Shape::kPrepWarps % 4 == 0), "warpgroups");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = warp - Shape::kSolverWarps;
   fetch_parameters(arguments);
   start_barriers(shared, kWarpArrivals);
   FusedWork work;
-  work.b = blockIdx.z, work.head = blockIdx.y, work.column = blockIdx.x * Shape::kColumns;
+  work.b = blockIdx.z, work.head = blockIdx.y * Shape::kHeads, work.column = blockIdx.x * Shape::kColumns;
   work.key_head = static_cast<int>((work.head + 0.5f) * arguments.value_heads_inverse);
+  const int head = Shape::kHeads == 1 ? 0 : warp / Shape::kHeadWarps;  // a solver warp's, of the CTA's
+  const int thread = Shape::kHeads == 1 ? threadIdx.x : threadIdx.x % Shape::kHeadThreads;
   const DevicePlan& plan = arguments.plans[work.b];
   __syncthreads();
   begin_after_previous_kernel();
 
   const bool solves = unit < 0;
-  TableLoads<Shape::kSolverThreads> loads;
+  if (solves) work.head += head;
+  TableLoads<Shape::kHeadThreads> loads;
   StepLoad first_steps[Shape::kDepth];
   if (solves) {
-    loads.start(plan, arguments.nodes, threadIdx.x,
+    loads.start(plan, arguments.nodes, thread,
                 [&](int node) { return fused_gate(arguments, work.b, node, work.head); });
   } else {
 #pragma unroll
     for (int i = 0; i < Shape::kDepth; ++i) first_steps[i] = load_step(plan, unit + i * Shape::kPrepWarps, lane);
   }
-  int status;
-  const bool goes = read_row(arguments, plan, work, status);
+  const FusedRow row(arguments, plan, work.b);
+  row.give(work);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && arguments.row_status)
-    arguments.row_status[work.b] = status;
-  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape::kColumns, Shape::kThreads>(arguments, work);
-  if (!goes) return;
+    arguments.row_status[work.b] = row.status;
+  if (row.status == CANOPY_ROW_BAD_TREE && solves)
+    write_nan<Shape::kColumns, Shape::kHeadThreads>(arguments, work, thread);
+  if (!row.computes()) return;
 
   if (!solves) {
+    give_registers<prep_registers>();
     const KeySource source{arguments.k.of(work.b, work.key_head), arguments.q.of(work.b, work.key_head),
                            arguments.k.node, arguments.q.node};
     const PrepOptions options{arguments.l2norm, arguments.l2norm_eps, arguments.scale};
@@ -211,15 +219,16 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
     return;
   }
 
+  take_registers<solver_registers>();
+  NodeTables& tables = shared.tables[head];
   solver_side(
-      shared, arguments, work, [&] { loads.store(shared.tables, work.count, threadIdx.x); },
-      [&] { accumulate_gates<Shape::kSolverThreads>(shared.tables, work.count, threadIdx.x); }, warp, lane);
+      shared, arguments, work, [&] { loads.store(tables, work.count, thread); },
+      [&] { accumulate_gates<Shape::kHeadThreads>(tables, work.count, thread); }, warp, lane);
 
   if (work.column == 0 && arguments.l.data) {
     char* l = arguments.l.of(work.b, work.head);
-    for (int r = threadIdx.x; r < work.count; r += Shape::kSolverThreads)
-      *reinterpret_cast<float*>(l + std::int64_t{shared.tables.order[r]} * arguments.l.node) =
-          natural(shared.tables.l[r]);
+    for (int r = thread; r < work.count; r += Shape::kHeadThreads)
+      *reinterpret_cast<float*>(l + std::int64_t{tables.order[r]} * arguments.l.node) = natural(tables.l[r]);
   }
 }
 
@@ -232,10 +241,10 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
 
 template <class Family>
 __global__ void __launch_bounds__(Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape::kThreads,
-                                  Family::template On<CANOPY_THIS_ARCHITECTURE>::kMinCtas)
+                                  Family::template On<CANOPY_THIS_ARCHITECTURE>::cta.ctas)
     fused_kernel(const __grid_constant__ FusedArguments arguments) {
-  using Shape = typename Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape;
-  fused<Shape>(arguments, *reinterpret_cast<FusedShared<Shape>*>(dynamic_shared()));
+  using Cta = typename Family::template On<CANOPY_THIS_ARCHITECTURE>;
+  fused<Cta>(arguments, *reinterpret_cast<FusedShared<typename Cta::Shape>*>(dynamic_shared()));
 }
 
 }  // namespace canopy::cuda

@@ -16,6 +16,9 @@ struct DevicePlan;
 std::string fused_refuses(const VerifyParams& params);
 std::size_t fused_workspace(const VerifyParams& params);  // without the plan
 Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+// The same with two value heads of a key head in a CTA.
+std::string pair_refuses(const VerifyParams& params);
+Error launch_pair(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
 // The memory floor of the same call: loads every input, stores every output, computes nothing that means anything. For
 // bf16 inputs and an f32 VK state; false for anything else.
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream);

@@ -167,6 +167,22 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   return y;
 }
 
+// ---- registers ---------------------------------------------------------------------------------------------------
+// A warpgroup (four warps, all at this together) gives registers back, or waits for more, so that every thread has
+// kRegisters. Only sm_90a has it; elsewhere nothing happens.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#if __CUDA_ARCH__ == 900
+  if constexpr (kRegisters > 0) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#if __CUDA_ARCH__ == 900
+  if constexpr (kRegisters > 0) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
 // ---- what the compiler shall not do ------------------------------------------------------------------------------
 // Keeps a value in registers: the compiler would rather compute it from its parts again wherever it is used.
 template <class T>

@@ -39,9 +39,8 @@ static_assert(most_steps(kNodes) <= kMaxSteps);
 // The two parts of a slot that travel.
 template <class Slot>
 struct SplitPart {
-  static constexpr int kOperands = offsetof(Slot, path), kFirst = offsetof(Slot, w),
-                       kCoefficients = offsetof(Slot, input_factor) - kFirst;
-  static_assert(kOperands % 16 == 0 && kFirst % 16 == 0 && kCoefficients % 16 == 0, "copied 16 bytes at a time");
+  static constexpr int kOperands = offsetof(Slot, path), kCoefficients = sizeof(Coefficients<Slot::kParts>);
+  static_assert(kOperands % 16 == 0 && kCoefficients % 16 == 0, "copied 16 bytes at a time");
 };
 
 template <class Slot>
@@ -61,7 +60,7 @@ __device__ __forceinline__ bool has_operands(const Step& step) { return step.til
 template <class Shape>
 struct FactorShared {
   typename Shape::RingSlot slots[kFactorWarps];
-  NodeTables tables;
+  NodeTables tables[1];
   FactorBarriers<kFactorWarps> barriers;
 };
 
@@ -86,8 +85,9 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   loads.start(plan, of.nodes, threadIdx.x, [&](int node) { return fused_gate(of, work.b, node, work.head); });
   int step = blockIdx.x * kFactorWarps + warp;
   const StepLoad first_step = load_step(plan, step, lane);
-  int status;
-  if (!read_row(of, plan, work, status)) return;
+  const FusedRow row(of, plan, work.b);
+  row.give(work);
+  if (!row.computes()) return;
 
   const KeySource source{of.k.of(work.b, work.key_head), of.q.of(work.b, work.key_head), of.k.node, of.q.node};
   const PrepOptions options{of.l2norm, of.l2norm_eps, of.scale};
@@ -95,9 +95,9 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   FactorBarriers<kFactorWarps>& barriers = shared.barriers;
   StepRows rows(first_step, lane);
   if (step < work.steps) start_rows(slot, source, rows, &barriers.loaded[warp], lane);
-  loads.store(shared.tables, work.count, threadIdx.x);
+  loads.store(shared.tables[0], work.count, threadIdx.x);
   __syncthreads();
-  accumulate_gates<kThreads>(shared.tables, work.count, threadIdx.x);
+  accumulate_gates<kThreads>(shared.tables[0], work.count, threadIdx.x);
   warp_arrive(&barriers.tables_ready, lane);
 
   const bool writes = writes_operands(of, work);
@@ -118,14 +118,14 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
       for (int i = 16 * lane; i < Part::kOperands; i += 512) store_global(to + i, load_shared(slot.keys + i));
     }
     std::uint8_t* const to = coefficients_of<RingSlot>(arguments, work.b, work.head, step);
-    for (int i = 16 * lane; i < Part::kCoefficients; i += 512) store_global(to + i, load_shared(slot.w[0] + i));
+    for (int i = 16 * lane; i < Part::kCoefficients; i += 512) store_global(to + i, load_shared(slot.of[0].w[0] + i));
   }
 
   if (blockIdx.x == 0 && of.l.data) {
     __syncthreads();
     for (int r = threadIdx.x; r < work.count; r += kThreads)
-      *reinterpret_cast<float*>(of.l.of(work.b, work.head) + std::int64_t{shared.tables.order[r]} * of.l.node) =
-          natural(shared.tables.l[r]);
+      *reinterpret_cast<float*>(of.l.of(work.b, work.head) + std::int64_t{shared.tables[0].order[r]} * of.l.node) =
+          natural(shared.tables[0].l[r]);
   }
 }
 
@@ -152,7 +152,7 @@ __device__ __forceinline__ void carry_steps(FusedShared<Shape>& shared, const Sp
     }
 #pragma unroll
     for (int i = 0; i < Part::kCoefficients; i += 512)
-      if (i + 16 * lane < Part::kCoefficients) copy_async(slot.w[0] + i + 16 * lane, coefficients + i, true);
+      if (i + 16 * lane < Part::kCoefficients) copy_async(slot.of[0].w[0] + i + 16 * lane, coefficients + i, true);
     barrier_arrive_async(&shared.converted[at.slot]);
     barrier_arrive_async(&shared.published[at.slot]);
     operands += Part::kOperands, coefficients += Part::kCoefficients;
@@ -175,18 +175,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_
   __syncthreads();
   begin_after_previous_kernel();
 
-  int status;
-  const bool goes = read_row(of, plan, work, status);
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && of.row_status) of.row_status[work.b] = status;
-  if (status == CANOPY_ROW_BAD_TREE) write_nan<Shape::kColumns, Shape::kThreads>(of, work);
-  if (!goes) return;
+  const FusedRow row(of, plan, work.b);
+  row.give(work);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && of.row_status) of.row_status[work.b] = row.status;
+  if (row.status == CANOPY_ROW_BAD_TREE) write_nan<Shape::kColumns, Shape::kThreads>(of, work, threadIdx.x);
+  if (!row.computes()) return;
   if (warp >= Shape::kSolverWarps) return carry_steps(shared, arguments, work, plan, lane);
   TableLoads<Shape::kSolverThreads> loads;
   loads.start_plan(plan, threadIdx.x);
   solver_side(
-      shared, of, work, [&] { loads.store_plan(shared.tables, threadIdx.x); },
+      shared, of, work, [&] { loads.store_plan(shared.tables[0], threadIdx.x); },
       [&] {
-        for (int r = work.count + threadIdx.x; r < kNodes; r += Shape::kSolverThreads) clear_rank(shared.tables, r);
+        for (int r = work.count + threadIdx.x; r < kNodes; r += Shape::kSolverThreads) clear_rank(shared.tables[0], r);
       },
       warp, lane);
 }

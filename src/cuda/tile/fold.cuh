@@ -9,11 +9,12 @@ namespace canopy::cuda {
 
 // S <- exp(l_F - l_base) S + sum_j k_j (exp(l_F - l_j) u_j)^T for the 32 path rows of the slot, F the deepest of them.
 // `base` counts them already, `ancestors` are left above it.
-template <class Op, int K, int kStateParts, int kParts>
+template <class Op, int K, int kStateParts, int kParts, class Slot>
 __device__ __forceinline__ void fold(StateTile<K, kStateParts>& state, PathStack<kParts>& stack, std::uint16_t* spill,
-                                     const Slot<K, kParts>& slot, int base, int ancestors, int lane) {
+                                     const Slot& slot, const Coefficients<kParts>& of, int base, int ancestors,
+                                     int lane) {
   StateElements<K> sum;
-  const float decay = slot.of_value[0] * state.product_scale;
+  const float decay = of.of_value[0] * state.product_scale;
 #pragma unroll
   for (int s = 0; s < K / 16; ++s)
 #pragma unroll
@@ -30,10 +31,10 @@ __device__ __forceinline__ void fold(StateTile<K, kStateParts>& state, PathStack
   for (int tile = 0; tile < 2; ++tile) {
     std::uint32_t u[kParts][4];
     read_path(u, stack, spill, base - kFoldRows, tile, kFoldRows, lane);
-    const float* gamma = tile ? slot.of_query : slot.of_key;
+    const float* gamma = tile ? of.of_query : of.of_key;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 of = *reinterpret_cast<const float2*>(gamma + 8 * (i / 2) + 2 * (lane % 4));
+      const float2 by = *reinterpret_cast<const float2*>(gamma + 8 * (i / 2) + 2 * (lane % 4));
       float2 x{0, 0};
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void fold(StateTile<K, kStateParts>& state, PathStack
         x.x += part.x, x.y += part.y;
       }
       std::uint32_t parts[kParts];
-      split<Op>(parts, x.x * of.x, x.y * of.y);
+      split<Op>(parts, x.x * by.x, x.y * by.y);
 #pragma unroll
       for (int p = 0; p < kParts; ++p) u[p][i] = parts[p];
     }

@@ -48,10 +48,10 @@ struct KeySource {
 
 // Starts the copies of 16-bit inputs; `loaded` is passed when they are there. Path rows past the end are left as they
 // are: each column of a product depends on its own row alone and is masked. Block rows past the end are zeros.
-template <int K, int kParts>
-__device__ __forceinline__ void start_rows(Slot<K, kParts>& slot, const KeySource& from, const StepRows& rows,
+template <class Slot>
+__device__ __forceinline__ void start_rows(Slot& slot, const KeySource& from, const StepRows& rows,
                                            std::uint64_t* loaded, int lane) {
-  constexpr int chunks = K / 8, at_once = 32 / chunks;
+  constexpr int K = Slot::K, chunks = K / 8, at_once = 32 / chunks;
   const int row = lane / chunks, chunk = 16 * (lane % chunks);
   const char *keys = from.keys + chunk, *queries = from.queries + chunk;
   std::uint8_t* to = slot.keys + row * kPitch<K> + chunk;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void read_bf16_rows_in_range(std::uint8_t* tile, floa
 
 // Rows of a step that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of
 // rows lane / 4 and lane / 4 + 8, bits 0 and 1 for keys, 2 and 3 for queries, from any of the row's four lanes. Leaves
-// what undoes the scaling in of_key and of_query.
+// what undoes the scaling in of[0].of_key and of_query.
 template <int K, class Slot>
 __device__ __noinline__ void bring_in_range(Slot& slot, const KeySource& from, int nodes, bool folds, unsigned bad,
                                             int lane) {
@@ -155,8 +155,8 @@ __device__ __noinline__ void bring_in_range(Slot& slot, const KeySource& from, i
       if (lanes >> (4 * r) & 0xf) rows[half / 2] |= 1u << (8 * (half % 2) + r);
   }
   __syncwarp();  // the rows as they were stored
-  read_bf16_rows_in_range<K>(slot.keys, slot.of_key, rows[0], from.keys, from.key_step, nodes, 0, lane);
-  read_bf16_rows_in_range<K>(slot.queries, slot.of_query, rows[1], folds ? from.keys : from.queries,
+  read_bf16_rows_in_range<K>(slot.keys, slot.of[0].of_key, rows[0], from.keys, from.key_step, nodes, 0, lane);
+  read_bf16_rows_in_range<K>(slot.queries, slot.of[0].of_query, rows[1], folds ? from.keys : from.queries,
                              folds ? from.key_step : from.query_step, nodes, folds ? 16 : 0, lane);
   __syncwarp();
 }

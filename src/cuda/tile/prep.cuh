@@ -13,14 +13,14 @@ __device__ __forceinline__ float row_norm(float sum_of_squares, float input_fact
 }
 
 // Stores column `lane` of [W | -W G_path], a row of its transpose.
-template <class Op, int K, int kParts>
-__device__ __forceinline__ void store_column(Slot<K, kParts>& slot, const float (&x)[16], int lane) {
+template <class Op, int kParts>
+__device__ __forceinline__ void store_column(Coefficients<kParts>& to, const float (&x)[16], int lane) {
   std::uint32_t parts[8][kParts];
 #pragma unroll
   for (int i = 0; i < 8; ++i) split<Op>(parts[i], x[2 * i], x[2 * i + 1]);
 #pragma unroll
   for (int p = 0; p < kParts; ++p) {
-    std::uint8_t* row = lane < 16 ? slot.w[p] : slot.g[p];
+    std::uint8_t* row = lane < 16 ? to.w[p] : to.g[p];
     store_shared(row + narrow_byte(lane % 16, 0), {parts[0][p], parts[1][p], parts[2][p], parts[3][p]});
     store_shared(row + narrow_byte(lane % 16, 1), {parts[4][p], parts[5][p], parts[6][p], parts[7][p]});
   }
@@ -40,9 +40,9 @@ __device__ __forceinline__ void start_column(float (&x)[16], const float* scratc
 
 // Substitution on that column, ancestors only: for coefficients that are not finite, which would spoil others through
 // zeros.
-template <class Op, int K, int kParts>
-__device__ __noinline__ void substitute_carefully(Slot<K, kParts>& slot, const std::uint16_t* in_block, int lane) {
-  const float* scratch = reinterpret_cast<const float*>(slot.path);
+template <class Op, int kParts>
+__device__ __noinline__ void substitute_carefully(Coefficients<kParts>& to, const float* scratch,
+                                                  const std::uint16_t* in_block, int lane) {
   float x[16];
   start_column(x, scratch, lane);
 #pragma unroll
@@ -52,13 +52,13 @@ __device__ __noinline__ void substitute_carefully(Slot<K, kParts>& slot, const s
     for (int j = 0; j < r; ++j)
       if (ancestors >> j & 1) x[r] = fmaf(-scratch[j * kScratchStride + r], x[j], x[r]);
   }
-  store_column<Op>(slot, x, lane);
+  store_column<Op>(to, x, lane);
 }
 
 // The scratch holds G transposed, and behind it -G_path transposed.
-template <class Op, int K, int kParts>
-__device__ __forceinline__ void substitute(Slot<K, kParts>& slot, const std::uint16_t* in_block, int lane) {
-  const float* scratch = reinterpret_cast<const float*>(slot.path);
+template <class Op, int kParts>
+__device__ __forceinline__ void substitute(Coefficients<kParts>& to, const float* scratch,
+                                           const std::uint16_t* in_block, int lane) {
   float x[16];
   start_column(x, scratch, lane);
   // As soon as x[j] is known its share goes to all later rows, which do not wait for one another.
@@ -76,9 +76,14 @@ __device__ __forceinline__ void substitute(Slot<K, kParts>& slot, const std::uin
   float spoilt = 0;
 #pragma unroll
   for (int r = 0; r < 16; ++r) spoilt = fmaf(x[r], 0.f, spoilt);
-  store_column<Op>(slot, x, lane);
+  store_column<Op>(to, x, lane);
   if (__builtin_expect(__any_sync(~0u, spoilt != 0.f), 0))  // NaN != 0 too
-    substitute_carefully<Op>(slot, in_block, lane);
+    substitute_carefully<Op>(to, scratch, in_block, lane);
+}
+
+// l of the node that the path of a step starts below; 0 where that is the state.
+__device__ __forceinline__ TwoFloat<float> base_of(const NodeTables& tables, const StepRows& rows) {
+  return rows.base_rank == kNone ? TwoFloat<float>{} : tables.l[rows.base_rank];
 }
 
 struct PrepOptions {
@@ -86,18 +91,18 @@ struct PrepOptions {
   float eps, scale;
 };
 
-// The whole step once the rows are in the slot. `tables_ready` is passed once the node tables are there; `converted`
-// and `published` are arrived on when K, Q and their factors, and the coefficients, can be read. `bring_next` is called
-// in between, to have the next rows on their way.
+// The whole step once the rows are in the slot. `tables` [kHeads]; `tables_ready` is passed once they are there;
+// `converted` and `published` are arrived on when K, Q and their factors, and the coefficients, can be read.
+// `bring_next` is called in between, to have the next rows on their way.
 template <class Shape, class BringNext>
-__device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, const NodeTables& tables,
+__device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, const NodeTables* tables,
                                              const StepRows& rows, const KeySource& source, const PrepOptions& options,
                                              std::uint64_t* tables_ready, std::uint64_t* converted,
                                              std::uint64_t* published, BringNext&& bring_next, int lane) {
   using Input = typename Shape::Input;
   using Raw = typename Shape::RawOperand;
   using Op = typename Shape::Operand;
-  constexpr int K = Shape::K, kParts = Shape::kParts;
+  constexpr int K = Shape::K, kParts = Shape::kParts, kHeads = Shape::kHeads;
   constexpr bool kConvert = Shape::kConvert;
   const int tile = rows.tile, first = 16 * rows.block;
   const int row = lane / 4, col = 2 * (lane % 4);  // rows row, row + 8; columns col, col + 1, col + 8, col + 9
@@ -133,7 +138,7 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
     }
     if (__builtin_expect(tile == 0 && __any_sync(~0u, out != 0), 0)) {
       bring_in_range<K>(slot, source, rows.node, rows.folds, out, lane);
-      key_range = slot.of_key[lane % 16], query_range = slot.of_query[lane % 16];
+      key_range = slot.of[0].of_key[lane % 16], query_range = slot.of[0].of_query[lane % 16];
     }
   }
   float key_input = 1, query_input = 1;
@@ -147,28 +152,36 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
   }
 
   barrier_wait(tables_ready, 0);
-  const TwoFloat<float> l_base = rows.base_rank == kNone ? TwoFloat<float>{} : tables.l[rows.base_rank];
   if (__builtin_expect(rows.folds, 0)) {
     // S <- exp(l_F - l_base) S + sum_j exp(l_F - l_j) k_j u_j^T, F the deepest of the 32 rows (E8).
-    const TwoFloat<float> own = tables.l[rows.rank];
-    const TwoFloat<float> deepest{__shfl_sync(~0u, own.hi, 31), __shfl_sync(~0u, own.lo, 31)};
-    const float gamma = exp2_fast(difference(deepest, own));
-    if (lane < 16)
-      slot.of_key[lane] = gamma * (key_norm * key_range);
-    else
-      slot.of_query[lane - 16] = gamma * (query_norm * query_range);
-    if (lane == 0) slot.of_value[0] = exp2_fast(difference(deepest, l_base));
+#pragma unroll 1
+    for (int head = 0; head < kHeads; ++head) {
+      const TwoFloat<float> l_base = base_of(tables[head], rows), own = tables[head].l[rows.rank];
+      const TwoFloat<float> deepest{__shfl_sync(~0u, own.hi, 31), __shfl_sync(~0u, own.lo, 31)};
+      const float gamma = exp2_fast(difference(deepest, own));
+      Coefficients<kParts>& to = slot.of[head];
+      if (lane < 16)
+        to.of_key[lane] = gamma * (key_norm * key_range);
+      else
+        to.of_query[lane - 16] = gamma * (query_norm * query_range);
+      if (lane == 0) to.of_value[0] = exp2_fast(difference(deepest, l_base));
+    }
     warp_arrive(published, lane);  // in this order: who waits for `converted` alone must find both
     if (lane < kWarpArrivals) barrier_arrive(converted);
     bring_next();
     return;
   }
   if (tile == 0 && lane < 16) {  // E5, E7
-    const float exp_l = exp2_fast(difference(tables.l[first + lane], l_base)), beta = tables.beta[first + lane];
     const bool live = rows.node >= 0;
-    slot.of_key[lane] = live ? -beta * exp_l * (key_norm * key_range) : 0.f;
-    slot.of_value[lane] = live ? beta : 0.f;
-    slot.of_query[lane] = live ? exp_l * (query_norm * query_range * options.scale) : 0.f;
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+      const float exp_l = exp2_fast(difference(tables[head].l[first + lane], base_of(tables[head], rows))),
+                  beta = tables[head].beta[first + lane];
+      Coefficients<kParts>& to = slot.of[head];
+      to.of_key[lane] = live ? -beta * exp_l * (key_norm * key_range) : 0.f;
+      to.of_value[lane] = live ? beta : 0.f;
+      to.of_query[lane] = live ? exp_l * (query_norm * query_range * options.scale) : 0.f;
+    }
   }
   warp_arrive(converted, lane);
   bring_next();
@@ -185,56 +198,61 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
       path_col[c] = __shfl_sync(~0u, path_norm, col + 8 * (c / 2) + c % 2);
     }
   }
-  TwoFloat<float> l_col[4], l_path[4];
+  float* const scratch = reinterpret_cast<float*>(slot.path);
+#pragma unroll 1
+  for (int head = 0; head < kHeads; ++head) {
+    const NodeTables& table = tables[head];
+    Coefficients<kParts>& to = slot.of[head];
+    TwoFloat<float> l_col[4], l_path[4];
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    l_col[c] = tables.l[first + col + 8 * (c / 2) + c % 2];
-    l_path[c] = tables.l[__shfl_sync(~0u, rows.rank, 16 + col + 8 * (c / 2) + c % 2)];
-  }
-  float* scratch = reinterpret_cast<float*>(slot.path);
-  __syncwarp();  // all lanes have read the path rows
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int r = row + 8 * half;
-    const TwoFloat<float> l = tables.l[first + r];
-    const std::uint32_t in_block = tables.in_block[first + r];
-    const std::uint32_t strict = in_block >> col, inclusive = (in_block | 1u << r) >> col;
-    const int reach = static_cast<int>(tables.prefix[first + r]) - rows.base - 16 * tile - col;
-    float beta_key = tables.beta[first + r], query_row = options.scale;
-    if (__builtin_expect(!plain, 0)) {
-      beta_key *= __shfl_sync(~0u, key_norm, r);
-      query_row *= __shfl_sync(~0u, query_norm, r);
+    for (int c = 0; c < 4; ++c) {
+      l_col[c] = table.l[first + col + 8 * (c / 2) + c % 2];
+      l_path[c] = table.l[__shfl_sync(~0u, rows.rank, 16 + col + 8 * (c / 2) + c % 2)];
     }
-    float g[4], gp[4], c[4], cp[4];
+    __syncwarp();  // all lanes have read the path rows, or the head before's scratch
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 8 * (i / 2) + i % 2, from = 2 * half + i % 2;  // column past col, accumulator index
-      float inner = exp2_fast(difference(l, l_col[i])), inner_path = exp2_fast(difference(l, l_path[i]));
-      if (__builtin_expect(!plain, 0)) inner *= key_col[i], inner_path *= path_col[i];
-      g[i] = keep(bit_mask(strict, j), beta_key * inner * raw.keys[i / 2][from]);
-      gp[i] = keep(less_mask(j, reach), -beta_key * inner_path * raw.keys_path[i / 2][from]);
-      c[i] = keep(bit_mask(inclusive, j), query_row * inner * raw.queries[i / 2][from]);
-      cp[i] = keep(less_mask(j, reach), query_row * inner_path * raw.queries_path[i / 2][from]);
-      if (rows.last) {
-        scratch[(col + j) * kScratchStride + r] = g[i];
-        scratch[(16 + col + j) * kScratchStride + r] = gp[i];
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + 8 * half;
+      const TwoFloat<float> l = table.l[first + r];
+      const std::uint32_t in_block = table.in_block[first + r];
+      const std::uint32_t strict = in_block >> col, inclusive = (in_block | 1u << r) >> col;
+      const int reach = static_cast<int>(table.prefix[first + r]) - rows.base - 16 * tile - col;
+      float beta_key = table.beta[first + r], query_row = options.scale;
+      if (__builtin_expect(!plain, 0)) {
+        beta_key *= __shfl_sync(~0u, key_norm, r);
+        query_row *= __shfl_sync(~0u, query_norm, r);
       }
-    }
-    std::uint32_t low[kParts], high[kParts];
-    const auto store = [&](std::uint8_t(&to)[kParts][512], const float(&x)[4]) {
-      split<Op>(low, x[0], x[1]), split<Op>(high, x[2], x[3]);
+      float g[4], gp[4], c[4], cp[4];
 #pragma unroll
-      for (int p = 0; p < kParts; ++p) *reinterpret_cast<uint2*>(to[p] + 16 * lane + 8 * half) = {low[p], high[p]};
-    };
-    store(slot.c_path, cp);
-    if (rows.last)
-      store(slot.c, c);
-    else
-      store(slot.g, gp);
-  }
-  if (rows.last) {
-    __syncwarp();
-    substitute<Op>(slot, tables.in_block + first, lane);
+      for (int i = 0; i < 4; ++i) {
+        const int j = 8 * (i / 2) + i % 2, from = 2 * half + i % 2;  // column past col, accumulator index
+        float inner = exp2_fast(difference(l, l_col[i])), inner_path = exp2_fast(difference(l, l_path[i]));
+        if (__builtin_expect(!plain, 0)) inner *= key_col[i], inner_path *= path_col[i];
+        g[i] = keep(bit_mask(strict, j), beta_key * inner * raw.keys[i / 2][from]);
+        gp[i] = keep(less_mask(j, reach), -beta_key * inner_path * raw.keys_path[i / 2][from]);
+        c[i] = keep(bit_mask(inclusive, j), query_row * inner * raw.queries[i / 2][from]);
+        cp[i] = keep(less_mask(j, reach), query_row * inner_path * raw.queries_path[i / 2][from]);
+        if (rows.last) {
+          scratch[(col + j) * kScratchStride + r] = g[i];
+          scratch[(16 + col + j) * kScratchStride + r] = gp[i];
+        }
+      }
+      std::uint32_t low[kParts], high[kParts];
+      const auto store = [&](std::uint8_t(&parts)[kParts][512], const float(&x)[4]) {
+        split<Op>(low, x[0], x[1]), split<Op>(high, x[2], x[3]);
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) *reinterpret_cast<uint2*>(parts[p] + 16 * lane + 8 * half) = {low[p], high[p]};
+      };
+      store(to.c_path, cp);
+      if (rows.last)
+        store(to.c, c);
+      else
+        store(to.g, gp);
+    }
+    if (rows.last) {
+      __syncwarp();
+      substitute<Op>(to, scratch, table.in_block + first, lane);
+    }
   }
   warp_arrive(published, lane);
 }

@@ -33,9 +33,9 @@ __device__ __forceinline__ void to_half(std::uint32_t (&x)[4]) {
 
 // k.k and q.k of the block, and of the block against the first 8 kPathHalves path rows. kConvert: K and Q leave as
 // fp16. `squares`: of the lane's elements of query rows lane / 4 and lane / 4 + 8, in bf16, if kConvert.
-template <class Op, bool kConvert, int kPathHalves, int K, int kParts>
-__device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&squares)[2], Slot<K, kParts>& slot,
-                                             int lane) {
+template <class Op, bool kConvert, int kPathHalves, class Slot>
+__device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&squares)[2], Slot& slot, int lane) {
+  constexpr int K = Slot::K;
   clear(raw.keys), clear(raw.queries), clear(raw.keys_path), clear(raw.queries_path);
   std::uint8_t *const keys = slot.keys + tile_as_a<K>(lane), *const queries = slot.queries + tile_as_a<K>(lane);
   const std::uint8_t *const keys_b = slot.keys + tile_as_b<K>(lane), *const path_b = slot.path + tile_as_b<K>(lane);

@@ -14,9 +14,10 @@ namespace canopy::cuda {
 enum class Form { kHalf, kPrecise, kFast };
 
 // kColumns value columns; kTiles column groups of 16 a solver warp, or, kShared, two solver warps a group (one
-// makes U, one O); kPrepWarps, each with kDepth slots of the ring.
+// makes U, one O); kPrepWarps, each with kDepth slots of the ring. kHeads: value heads of one key head, which have
+// solver warps of their own and share what prep makes of K and Q.
 template <class Input_, int kKeys, Form kForm, int kColumns_, int kTiles_, bool kShared, int kPrepWarps_, int kDepth_,
-          int kValueStages_>
+          int kValueStages_, int kHeads_ = 1>
 struct FusedShape {
   using Input = Input_;
   using Operand = std::conditional_t<kForm == Form::kFast, __nv_bfloat16, __half>;         // of the solver's products
@@ -30,11 +31,14 @@ struct FusedShape {
   static constexpr int kPrepWarps = kPrepWarps_, kDepth = kDepth_, kSlots = kPrepWarps * kDepth;
   static constexpr int kValueStages = kValueStages_;  // V tiles in flight a warp
   static constexpr int kValueBytes = 16 * kTiles * sizeof(Input), kValuePitch = kValueBytes + 16;
-  static constexpr int kGroups = kColumns / 16, kSolverWarps = kShared ? 2 * kGroups : kGroups / kTiles;
-  static constexpr int kValueWarps = kGroups / kTiles;
+  static constexpr int kHeads = kHeads_, kGroups = kColumns / 16;  // groups of a head
+  static constexpr int kHeadWarps = kShared ? 2 * kGroups : kGroups / kTiles, kSolverWarps = kHeads * kHeadWarps;
+  static constexpr int kValueWarps = kHeads * kGroups / kTiles;
+  static_assert(kHeads == 1 || !kShared, "shared work is on one head");
   static constexpr bool kStagesState = kShared;  // else straight to registers: no room
+  static constexpr int kHeadThreads = 32 * kHeadWarps;
   static constexpr int kSolverThreads = 32 * kSolverWarps, kThreads = kSolverThreads + 32 * kPrepWarps;
-  using RingSlot = Slot<K, kParts>;
+  using RingSlot = Slot<K, kParts, kHeads>;
 };
 
 // What a solver warp that makes U has to itself.
@@ -65,7 +69,7 @@ struct FusedShared {
   std::conditional_t<Shape::kSharedWork, Handover<Shape::kParts>, Nothing> handovers[Shape::kGroups];
   alignas(16) float stage[Shape::kSolverWarps][16 * kStageStride];
   std::conditional_t<Shape::kStagesState, StateStage<Shape::K>, Nothing> state[Shape::kGroups];
-  NodeTables tables;
+  NodeTables tables[Shape::kHeads];
   // Of a slot: its rows have come, K, Q and factors are ready, its coefficients are there, its readers are done.
   std::uint64_t loaded[Shape::kSlots], converted[Shape::kSlots], published[Shape::kSlots], empty[Shape::kSlots];
   std::uint64_t values_loaded[Shape::kValueWarps][Shape::kValueStages], state_loaded[Shape::kGroups], tables_ready;

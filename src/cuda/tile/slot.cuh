@@ -16,13 +16,9 @@ inline constexpr int kPitch = 2 * K + 16;
 inline constexpr int kScratchStride = 20;  // floats a row of the substitution's scratch: 16, padded
 inline constexpr int kScratchBytes = 2 * 16 * 4 * kScratchStride;
 
-// `keys`, `queries` and `path` hold the inputs' 16-bit elements until the prep warp has formed its products; then keys
-// and queries hold what the solver's products take, and `path` is the scratch. Coefficients are 16-bit operands, kParts
-// of them adding up to each. A step that folds has path rows in keys and queries.
-template <int K, int kParts>
-struct alignas(16) Slot {
-  std::uint8_t keys[16 * kPitch<K>], queries[16 * kPitch<K>];
-  std::uint8_t path[16 * kPitch<K> > kScratchBytes ? 16 * kPitch<K> : kScratchBytes];
+// What a step is for one value head. Coefficients are 16-bit operands, kParts of them adding up to each.
+template <int kParts>
+struct alignas(16) Coefficients {
   std::uint8_t w[kParts][512];  // last step of a block: rows j of W^T, W = (I + G_bb)^-1
   std::uint8_t g[kParts]
                 [512];  // last step: rows p of (-W G_path)^T; other steps: -G_path as B fragments, 16 bytes a lane
@@ -31,7 +27,18 @@ struct alignas(16) Slot {
   // By row: what S0^T k, S0^T q and v are multiplied by: -beta exp(l), exp(l) and beta, with all other factors of the
   // row. A step that folds: what u of path rows 0 .. 15 and 16 .. 31 is multiplied by, and the state's decay.
   float of_key[16], of_query[16], of_value[16];
-  float input_factor[3][16];  // f32 inputs: what keys, queries and path rows were divided by when they were read
+};
+
+// `keys`, `queries` and `path` hold the inputs' 16-bit elements until the prep warp has formed its products; then keys
+// and queries hold what the solver's products take, and `path` is the scratch. A step that folds has path rows in keys
+// and queries.
+template <int K_, int kParts_, int kHeads_ = 1>
+struct alignas(16) Slot {
+  static constexpr int K = K_, kParts = kParts_, kHeads = kHeads_;
+  std::uint8_t keys[16 * kPitch<K>], queries[16 * kPitch<K>];
+  std::uint8_t path[16 * kPitch<K> > kScratchBytes ? 16 * kPitch<K> : kScratchBytes];
+  Coefficients<kParts> of[kHeads];  // value heads of the key head
+  float input_factor[3][16];        // f32 inputs: what keys, queries and path rows were divided by when they were read
 };
 
 // The lane's ldmatrix row for elements 0 .. 15 of a 16 x K tile; elements 16 s .. + 15 are 32 s bytes on. As A

@@ -99,6 +99,12 @@ struct RingAt {
   }
 };
 
+// A warp's column group within its head; groups are counted through the CTA's heads.
+template <class Shape>
+__device__ __forceinline__ int column_group(int group) {
+  return Shape::kHeads == 1 ? group : group % Shape::kGroups;
+}
+
 // All blocks of the tree for the kTiles column groups from `group` on, whose S0 is in `state`, by solver warp `warp`.
 // kPlain: no path is longer than 16 rows and S0 is not scaled, so nothing is folded, spilt or scaled.
 template <class Shape, Role kRole, bool kPlain>
@@ -112,7 +118,8 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
   constexpr bool kU = kRole != Role::kO, kO = kRole != Role::kU;
   constexpr int kStateParts = kPlain ? kParts : Shape::kStateParts;
   static_assert(kRole == Role::kBoth || kTiles == 1, "shared work is on one column group");
-  const NodeTables& tables = shared.tables;
+  const int head = Shape::kHeads == 1 ? 0 : warp / Shape::kHeadWarps;
+  const NodeTables& tables = shared.tables[head];
   ValueWarp<Shape>& own = shared.values[group / kTiles];
   const auto stack = [&](int m) -> PathStack<kParts>& {
     if constexpr (kRole == Role::kO)
@@ -121,7 +128,7 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
       return own.stack[m];
   };
   float* const stage = shared.stage[warp];
-  const int count = work.count, column = work.column + 16 * group;
+  const int count = work.count, column = work.column + 16 * column_group<Shape>(group);
   const auto spill = [&](int m) {
     const std::int64_t groups = std::int64_t{gridDim.z} * arguments.heads_v * (arguments.dim_v / 16);
     return arguments.spill + ((std::int64_t{work.b} * arguments.heads_v + work.head) * (arguments.dim_v / 16) +
@@ -166,7 +173,8 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
         base += kFoldRows;
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
-          fold<Op>(state[m], stack(m), spill(m), shared.slots[at.slot], base, tables.ancestors[block] - base, lane);
+          fold<Op>(state[m], stack(m), spill(m), shared.slots[at.slot], shared.slots[at.slot].of[head], base,
+                   tables.ancestors[block] - base, lane);
         end_step();
       }
       ancestors = tables.ancestors[block] - base;
@@ -177,7 +185,7 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
       if constexpr (kU) state_products<Op, kStateParts>(r, state, shared.slots[at.slot].keys, lane);
       if constexpr (kO) state_products<Op, kStateParts>(o, state, shared.slots[at.slot].queries, lane);
     }
-    auto* slot = &shared.slots[at.slot];
+    auto* slot = &shared.slots[at.slot].of[head];
     if constexpr (kU) {  // R = beta (v - exp(l) S0^T k)   (E5)
       float of_key[2][2], of_value[2][2];
       read_factors(of_key, slot->of_key, lane);
@@ -219,7 +227,7 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
       int tile = 0;  // path rows above the last 16: R -= G u_path, O += C u_path
       for (; 16 * (tile + 1) < ancestors; ++tile) {
         barrier_wait(&shared.published[at.slot], at.phase);
-        slot = &shared.slots[at.slot];
+        slot = &shared.slots[at.slot].of[head];
         std::uint32_t coefficients[kParts][4];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) read_path(u_path[m], stack(m), spill(m), base, tile, ancestors, lane);
@@ -245,7 +253,7 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) to_operand<Op>(r_operand[m], r[m]);
       barrier_wait(&shared.published[at.slot], at.phase);
-      slot = &shared.slots[at.slot];
+      slot = &shared.slots[at.slot].of[head];
       read_rows(w, slot->w, lane);
       read_rows(g, slot->g, lane);
       const auto solve = [&] {
@@ -283,7 +291,7 @@ __device__ __forceinline__ void solve_blocks(FusedShared<Shape>& shared, const F
       }
     } else {
       barrier_wait(&shared.published[at.slot], at.phase);
-      slot = &shared.slots[at.slot];
+      slot = &shared.slots[at.slot].of[head];
     }
     if constexpr (kO) {  // O += C_path u_path
       std::uint32_t c_path[kParts][4];

@@ -15,25 +15,33 @@ __device__ __forceinline__ Gate fused_gate(const FusedArguments& a, int b, int n
           beta_from_raw(load_float(beta, a.beta.dtype, 0), a.beta_doubled)};
 }
 
-// Slot, size and health of sequence work.b: what row_status is to say, and whether there is anything to compute.
-__device__ __forceinline__ bool read_row(const FusedArguments& a, const DevicePlan& plan, FusedWork& work,
-                                         int& status) {
-  work.slot = work.b;
-  if (a.slot_index)
-    work.slot = a.long_slots ? static_cast<const std::int64_t*>(a.slot_index)[work.b]
-                             : static_cast<const std::int32_t*>(a.slot_index)[work.b];
-  const int4 header = *reinterpret_cast<const int4*>(&plan);
-  work.steps = plan.steps, work.count = header.y, work.blocks = header.w;
-  const bool padding = a.slot_index && work.slot <= a.padding_slot;
-  status = padding ? 0 : header.x | (work.slot >= a.slots ? CANOPY_ROW_BAD_SLOT : 0);
-  return !padding && !status && work.count > 0;
-}
+// What is known of sequence b before the start. By value: taken apart by reference it costs the fused kernel spills.
+struct FusedRow {
+  std::int64_t slot;
+  int status;  // what row_status is to say
+  int count, blocks, steps;
+  bool padding;  // slot <= padding_slot: to be left alone
 
-// Rows of a sequence with a malformed tree.
+  __device__ __forceinline__ FusedRow(const FusedArguments& a, const DevicePlan& plan, int b) : slot(b) {
+    if (a.slot_index)
+      slot = a.long_slots ? static_cast<const std::int64_t*>(a.slot_index)[b]
+                          : static_cast<const std::int32_t*>(a.slot_index)[b];
+    const int4 header = *reinterpret_cast<const int4*>(&plan);
+    count = header.y, blocks = header.w, steps = plan.steps;
+    padding = a.slot_index && slot <= a.padding_slot;
+    status = padding ? 0 : header.x | (slot >= a.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  }
+  __device__ __forceinline__ bool computes() const { return !padding && !status && count > 0; }
+  __device__ __forceinline__ void give(FusedWork& work) const {
+    work.slot = slot, work.count = count, work.blocks = blocks, work.steps = steps;
+  }
+};
+
+// Rows of a sequence with a malformed tree, by kThreads threads.
 template <int kColumns, int kThreads>
-__device__ void write_nan(const FusedArguments& a, const FusedWork& work) {
+__device__ void write_nan(const FusedArguments& a, const FusedWork& work, int thread) {
   const float nan = __int_as_float(0x7fffffff);
-  for (int i = threadIdx.x; i < work.count * kColumns; i += kThreads) {
+  for (int i = thread; i < work.count * kColumns; i += kThreads) {
     const int node = i / kColumns, v = work.column + i % kColumns;
     auto row = [&](const Rows& t) { return t.of(work.b, work.head) + std::int64_t{node} * t.node; };
     if (a.o.dtype == CANOPY_F32)

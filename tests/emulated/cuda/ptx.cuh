@@ -114,6 +114,11 @@ inline float without_denormals(float x) { return std::fabs(x) < 0x1p-126f ? std:
 inline float exp2_fast(float x) { return without_denormals(std::exp2(without_denormals(x))); }
 inline float reciprocal_fast(float x) { return without_denormals(1 / without_denormals(x)); }
 
+template <int>
+void give_registers() {}
+template <int>
+void take_registers() {}
+
 template <class T>
 void hold(T&) {}
 template <class T>
