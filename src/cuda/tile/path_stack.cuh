@@ -43,12 +43,12 @@ template <int kParts>
 __device__ __forceinline__ void read_path(std::uint32_t (&u)[kParts][4], PathStack<kParts>& stack, std::uint16_t* spill,
                                           int base, int tile, int ancestors, int lane) {
   if (16 * tile < kPathRows) return read_near_path(u, stack, tile, lane);
-  const int depth = 16 * tile + lane / 2;
+  const int from_base = 16 * tile + lane / 2;
   __syncwarp();
 #pragma unroll
   for (int p = 0; p < kParts; ++p) {
     uint4 row{};
-    if (depth < ancestors) row = *reinterpret_cast<const uint4*>(spilt<kParts>(spill, base + depth, p, lane % 2));
+    if (from_base < ancestors) row = *reinterpret_cast<const uint4*>(spilt<kParts>(spill, base + from_base, p, lane % 2));
     store_shared(stack.rows[p] + (passing_row(lane / 2) ^ (lane % 2 << 4)), row);
   }
   __syncwarp();

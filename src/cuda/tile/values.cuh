@@ -7,12 +7,14 @@
 
 namespace canopy::cuda {
 
-// Starts the copy of a warp's columns of a block. `order` gives the node of the block's row r, `rows` is how many there
-// are; the others become zeros. `from` points at the head, column and the lane's 16 bytes (value_chunk()).
+// The 16 bytes of a row of values that are the lane's.
 template <class Shape>
 __device__ __forceinline__ int value_chunk(int lane) {
   return lane % (Shape::kValueBytes / 16) * 16;
 }
+
+// Starts the copy of a warp's columns of a block. `order` gives the node of the block's row r, `rows` is how many there
+// are; the others become zeros. `from` points at the head, column and the lane's 16 bytes (value_chunk()).
 template <class Shape>
 __device__ __forceinline__ void start_values(std::uint8_t* tile, std::uint64_t* loaded, const char* from,
                                              std::uint32_t step, const std::uint8_t* order, int rows, int lane) {
