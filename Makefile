@@ -5,7 +5,7 @@ PYTHON := python3
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-test-binary gpu-build build bench fuzz numerics report format clean setup
+.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-sanitize gpu-test-binary gpu-build build bench fuzz numerics report format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -25,6 +25,9 @@ gpu-build:
 
 gpu-test: gpu-build
 	@$(BUILD)/gpu_test
+
+gpu-sanitize: gpu-build
+	@scripts/gpu_sanitize.sh $(BUILD)/gpu_test
 
 gpu-test-binary: gpu-build
 	@mkdir -p out && strip -o out/gpu_test $(BUILD)/gpu_test && ls -l out/gpu_test
