@@ -8,9 +8,8 @@
 namespace canopy::cuda {
 namespace {
 
-// Depth to which the series, in two fp16 numbers an operand, stays within 2e-5 whatever the keys (docs/numerics.md: on
-// chains of equal keys that forget nothing, fp32 keeps 1e-4 to depth 16; these operands 7e-6 to depth 10 and 2e-5 to
-// 12, in an emulation of the arithmetic).
+// Depth to which the series, in two fp16 numbers an operand, stays within 2e-5 whatever the keys: on chains of similar
+// keys that forget nothing 7e-6 to depth 10 and 2e-5 to 12 (docs/kernels.md; in fp32 1e-4 to 16, docs/numerics.md).
 constexpr int kSeriesDepth = 10;
 
 bool precise(const VerifyParams& params, Method method) {
@@ -60,7 +59,7 @@ std::string refuses(const VerifyParams& params, Method method) {
     return text("q.dtype = ", p.q.dtype, ": expected bf16, which this strategy is compiled for; use cuda_fused");
   if (method != Method::kDense && params.precision == CANOPY_PRECISION_HALF)
     return "precision = 3 (half): expected 0 (default) or 2 (precise): the terms of the series cancel, and one fp16 "
-           "number an operand leaves errors of 5e-3 at depth 8 (docs/numerics.md); use cuda_dense or cuda_fused";
+           "number an operand leaves errors of 5e-3 at depth 8 (docs/kernels.md); use cuda_dense or cuda_fused";
   if (params.precision == CANOPY_PRECISION_FP32 || params.precision == CANOPY_PRECISION_FAST)
     return text("precision = ", params.precision, ": expected 0 (default), 2 (precise)",
                 method == Method::kDense ? " or 3 (half)" : "", "; use cuda_fused");
@@ -111,7 +110,7 @@ std::string series_may_fail(const VerifyParams& params) {
   if (depth <= kSeriesDepth) return {};
   return text("nodes = ", params.problem.nodes, ": a tree of as many may be ", depth,
               " deep, and the series is to be trusted to depth ", kSeriesDepth,
-              " (docs/numerics.md); ask for it by name, or use cuda_fused");
+              " (docs/kernels.md); ask for it by name, or use cuda_fused");
 }
 
 std::size_t dense_workspace(const VerifyParams& params) { return Layout(params, Method::kDense).bytes; }

@@ -92,7 +92,7 @@ TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
       EXPECT_EQ(entry(name)->refuses(call.params), "") << "asked for by name it runs";
       EXPECT_EQ(entry(name)->unless_named(call.params),
                 "nodes = " + std::to_string(nodes) + ": a tree of as many may be " + std::to_string(nodes - 1) +
-                    " deep, and the series is to be trusted to depth 10 (docs/numerics.md); ask for it by name, or use "
+                    " deep, and the series is to be trusted to depth 10 (docs/kernels.md); ask for it by name, or use "
                     "cuda_fused");
     }
   }
