@@ -129,6 +129,19 @@ def test_trees_as_rows_of_a_wider_buffer(to):
         call(strided | to({"next_sibling": next_sibling}))
 
 
+@pytest.mark.parametrize("raw", [False, True], ids=["gates", "raw"])
+def test_counts_without_slots(to, raw):
+    given_ = problem(TREES["ragged"], raw=raw)
+    del given_["slot_index"]
+    given_["count"] = np.int32([1, 3, 12])
+    o = canopy_gdn.oracle(**given_)[0]
+    assert largest(call(to(given_)), o) < FP32, "zeros past the counts"
+    committed = to(commit_arguments(given_, np.int32([0, 3, 11])))  # the second leaf is past its count
+    canopy_gdn.commit(**committed)
+    same = [np.array_equal(a, b) for a, b in zip(np.asarray(committed["state"]), given_["state"])]
+    assert same == [False, True, False, True]
+
+
 def test_scale_and_the_norms_epsilon_are_what_was_given(to):
     given_ = problem(TREES["star"]) | {"l2norm": True, "l2norm_eps": 0.5, "scale": 0.7}
     assert largest(call(to(given_)), canopy_gdn.oracle(**given_)[0]) < FP32

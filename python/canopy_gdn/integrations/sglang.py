@@ -49,9 +49,7 @@ class TreeVerifier:
         self._a_log = torch.zeros(layers, num_v_heads, device=device)
         self._dt_bias = torch.zeros(layers, num_v_heads, device=device)
         self.trees: dict[str, Any] = {}  # of the step, with their plan
-        self._parameters: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # layer -> A_log and dt_bias, whose values the commit reads
+        self._parameters: dict[int, tuple[Tensor, Tensor]] = {}  # a layer's A_log and dt_bias, for the commit
 
     @property
     def nbytes(self) -> int:
