@@ -56,19 +56,21 @@ def pairs(before: Iterable[Record], after: Iterable[Record], where: str) -> list
     return [Pair(f"{record['contender']} {where} {record['cache']}", old[key(record)], record) for record in after if key(record) in old]
 
 
+def both_times(first: list[Record], second: list[Record]) -> list[Record]:
+    """Two answers to one request as one: the geometric mean of the medians, and all that lay between the percentiles of either."""
+    return [one | {"median_us": math.sqrt(one["median_us"] * two["median_us"]), "p10_us": min(one["p10_us"], two["p10_us"]),
+                   "p90_us": max(one["p90_us"], two["p90_us"])} for one, two in zip(first, second, strict=True)]  # fmt: skip
+
+
 def ask_both(old: Callable[[Request], list[Record]], new: Callable[[Request], list[Record]], requests: list[Request]) -> list[Pair]:
     found: list[Pair] = []
     progress = Progress("base", len(requests))
     for done, request in enumerate(requests):
         progress.step(done, words(request))
         try:
-            # Which one goes first alternates, so that a machine that slows down favours neither.
-            if done % 2:
-                after = new(request)
-                before = old(request)
-            else:
-                before = old(request)
-                after = new(request)
+            # Old, new, new, old: a machine that slows down meanwhile favours neither, and what it does shows as a wide range.
+            first, new_first, new_second, second = (ask(request) for ask in (old, new, new, old))
+            before, after = both_times(first, second), both_times(new_first, new_second)
         except Failed as why:
             print(f"{words(request)}: {why}", file=sys.stderr)
             continue
@@ -86,7 +88,7 @@ def report(found: list[Pair]) -> str:
         slower, faster = (sum(pair.certain and (pair.ratio > 1) == slow for pair in own) for slow in (True, False))
         lines.append(f"{name:28} {mean:6.3f} times the time (geometric mean of {len(own)} cells), {faster} faster, {slower} slower")
     for pair in sorted((pair for pair in found if pair.certain), key=lambda pair: -pair.ratio):
-        lines.append(f"  {pair.ratio:6.3f}  {pair.before['median_us']:>10} -> {pair.after['median_us']:>10} us  {pair.where}")
+        lines.append(f"  {pair.ratio:6.3f}  {pair.before['median_us']:>10.4g} -> {pair.after['median_us']:>10.4g} us  {pair.where}")
     return "\n".join(lines) or "no cell of both commits"
 
 

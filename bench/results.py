@@ -23,7 +23,8 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.cells: dict[str, list[Record]] = {}
-        self.machines: dict[str, Record] = {}
+        self.machines: dict[str, Record] = {}  # the environment of the cells
+        self.last: Record = {}
         self.others: dict[tuple[str, str], list[Record]] = {}  # by type and machine: memory, rounds, accuracy
         self.study: list[Record] = []
         self.published: list[Record] = []
@@ -36,8 +37,9 @@ class Results:
         kind = record.get("type")
         if kind == "cell":
             self.cells.setdefault(machine, []).append(record)
+            self.machines.setdefault(machine, self.last)
         elif kind == "environment":
-            self.machines.setdefault(machine, record)
+            self.last = record
         elif kind == "published":
             self.published.append(record)
         elif kind == "study":

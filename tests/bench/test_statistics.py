@@ -41,12 +41,19 @@ def test_a_comparison_reports_mean_and_cells():
     assert said.index("2.000") < said.index("0.500") and "gone" not in said and "new" not in said
 
 
-def test_both_are_asked_in_turn():
+def test_both_are_asked_twice_around_each_other():
     order = []
     old, new = (lambda request, name=name: order.append(name) or [cell(1, 0)] for name in ("old", "new"))
-    request = {"family": "chain", "T": 4, "B": 1}
-    assert len(base.ask_both(old, new, [request] * 3)) == 3
-    assert order == ["old", "new", "new", "old", "old", "new"]
+    assert len(base.ask_both(old, new, [{"family": "chain", "T": 4, "B": 1}] * 2)) == 2
+    assert order == ["old", "new", "new", "old"] * 2
+
+
+def test_a_machine_that_slows_down_is_no_change():
+    """Each answer is steady and slower than the one before: both commits the same."""
+    speeds = iter([100, 120, 140, 160])
+    ask = lambda request: [cell(next(speeds), 1)]
+    (pair,) = base.ask_both(ask, ask, [{"family": "chain", "T": 4, "B": 1}])
+    assert pair.ratio == pytest.approx((120 * 140) ** 0.5 / (100 * 160) ** 0.5) and not pair.certain
 
 
 def test_an_unknown_commit_is_refused():

@@ -99,3 +99,11 @@ def test_the_dispatch_tables_in_words(seen):
     said = strategies.dispatch(seen)
     assert row(said, "The table of NVIDIA H200 (compute capability 9.0)")[:2] == ["nodes <= 8 and heads <= 32", "`cuda_serial_resident`"]
     assert row(said, "The cpu table (AMD EPYC)")[:2] == ["always", "`cpu_closed_form`"]
+
+
+def test_a_machine_is_named_after_what_timed_it(tmp_path, gpu_environment):
+    """Other files of its folder may be of another commit."""
+    other = records.tidy_environment(gpu_environment | {"commit": "ba9876543210"})
+    records.write(tmp_path / "gpu-test/accuracy.jsonl", [other])
+    records.write(tmp_path / "gpu-test/sweep.jsonl", [gpu_environment, cell("cuda_fused", 10.0, gpu_environment)])
+    assert Results(tmp_path).name("gpu-test") == "NVIDIA GeForce RTX 5090 (commit 0123456789ab)"

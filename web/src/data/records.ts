@@ -154,17 +154,18 @@ function publishedOf(record: Json): Published {
 // The text of one file into `into`. Cells belong to the environment record before them; machines of one name are joined,
 // and of two cells of one shape the later one counts. Throws file, line, what was expected and what was found.
 export function addFile(into: Results, file: string, text: string): void {
-  let machine: Machine | undefined;
+  let environment: ReturnType<typeof describe> | undefined;
   text.split("\n").forEach((line, number) => {
     if (line.trim() === "") return;
     try {
       const record = JSON.parse(line) as Json;
       if (record.type === "environment") {
-        const { name, facts } = describe(record);
-        machine = into.machines.find((known) => known.name === name);
-        if (!machine) into.machines.push((machine = { id: name.toLowerCase().replace(/[^a-z0-9]+/g, "-"), name, facts, layer: "", cells: [] }));
+        environment = describe(record);
       } else if (record.type === "cell") {
-        if (!machine) throw new BadRecord("a cell before any environment record");
+        if (!environment) throw new BadRecord("a cell before any environment record");
+        const { name, facts } = environment;
+        let machine = into.machines.find((known) => known.name === name);
+        if (!machine) into.machines.push((machine = { id: name.toLowerCase().replace(/[^a-z0-9]+/g, "-"), name, facts, layer: "", cells: [] }));
         const cell = cellOf(record), layer = layerOf(record);
         if (machine.layer && machine.layer !== layer) return; // another layer's shapes are not this page's curves
         machine.layer = layer;
