@@ -29,7 +29,7 @@ void check_all(Report& report, const std::string& group, const ProblemSpec& spec
   const Truth truth = solve(view);
   const bool deep = deepest(view) > kSeriesDepth;
   for (const Contender& contender : contenders()) {
-    if (contender.series && deep && spec.keys != Keys::random) continue;  // series_fails() shows what it gives
+    if (contender.series && deep && spec.keys != Keys::random) continue;  // strategies.cpp shows what it gives
     const Outputs out = run(contender, problem, options);
     if (out.refused) continue;
     double worst = 0;

@@ -1,4 +1,5 @@
-// What tells the solve strategies apart: the split design gives the fused kernel's bits; the series hold to the depth
+// What tells the solve strategies apart: the split design and CTAs of two value heads give the fused kernel's bits; the
+// series hold to the depth
 // that they are trusted to, whatever the keys, and lose everything beyond; dense substitution does not.
 #include <cmath>
 #include <initializer_list>
@@ -24,19 +25,22 @@ void same_bits(Report& report, bool light) {
                                                        {"chain", 1},       {"chain", 256},      {"spine", 255},
                                                        {"star", 64},       {"caterpillar", 90}};
   for (const char* precision : {"half", "precise"}) {
-    const Contender *fused = find(text("cuda_fused ", precision)), *split = find(text("cuda_split ", precision));
-    if (!fused || !split) continue;
+    const Contender* const fused = find(text("cuda_fused ", precision));
     for (const auto& [family, nodes] : shapes)
       for (const bool raw : {false, true}) {
         ProblemSpec spec = base(family, nodes);
         spec.batch = 2, spec.heads_k = 2, spec.heads_v = 4;
         spec.ragged = spec.slots = spec.raw_gates = spec.l2norm = raw;
         HostProblem problem = make(spec);
-        const Outputs x = run(*fused, problem), y = run(*split, problem);
-        std::string wrong = x.error.ok() ? y.error.message : x.error.message;
-        if (wrong.empty() && (x.o.bytes != y.o.bytes || x.u.bytes != y.u.bytes || x.l.bytes != y.l.bytes))
-          wrong = "other bits than the fused kernel's";
-        report.add("split is fused", split->name, wrong.empty() ? "" : describe(spec) + ": " + wrong);
+        for (const char* name : {"cuda_split ", "cuda_fused_pair "}) {
+          const Contender* const other = find(text(name, precision));
+          if (!fused || !other) continue;
+          const Outputs x = run(*fused, problem), y = run(*other, problem);
+          std::string wrong = x.error.ok() ? y.error.message : x.error.message;
+          if (wrong.empty() && (x.o.bytes != y.o.bytes || x.u.bytes != y.u.bytes || x.l.bytes != y.l.bytes))
+            wrong = "other bits than the fused kernel's";
+          report.add("same as fused", other->name, wrong.empty() ? "" : describe(spec) + ": " + wrong);
+        }
       }
   }
 }
