@@ -1,4 +1,6 @@
-// The three families of CTAs, with their shape on each architecture.
+// The three families of CTAs of the fused kernel, with their shape on each architecture: a row of tuning.hpp says what
+// a CTA has, FusedShape (tile/shape.cuh) works out what follows from that, and a family's On<architecture> joins the
+// two.
 #pragma once
 
 #include "cuda/fused.cuh"

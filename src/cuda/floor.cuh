@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kFloorThreads) floor_kernel(const __grid_const
   __shared__ uint4 anywhere[kFloorThreads], values[kNodes * value_vectors];
   __shared__ std::uint32_t gates[2][kNodes];
   const int b = blockIdx.z, head = blockIdx.y, column = blockIdx.x * kFloorColumns;
-  const int key_head = key_head_of(head, arguments.value_heads_inverse);
+  const int key_head = key_head_of(head, arguments.key_heads_each);
   begin_after_previous_kernel();
   std::int64_t slot = b;
   if (arguments.slot_index)

@@ -1,10 +1,12 @@
-// The fused tree kernel: one launch verifies every tree of the batch (E5 to E7) with tensor cores.
+// The fused tree kernel: one launch verifies every tree of the batch (E5 to E7) with tensor cores. docs/kernels.md
+// explains the words: block, step, slot, path stack, fold, prep and solver warp.
 //
 // Purpose    o = diag(exp l) Q S0 + C U with (I + G) U = R, path-compressed (docs/math.md), for all nodes at once.
 // Precision  half: one fp16 pass of every product, fp32 accumulation; precise: operands in two fp16 parts; fast: bf16
 //            operands. Always in fp32: decay and the 16-row substitution; log gates add up without rounding. State
 //            columns and key and query rows that fp16 holds badly carry a power of two of their own.
-// Grid       x: tile of kColumns value columns; y: kHeads value heads; z: sequence. Nothing but (B, T) shapes it.
+// Grid       x: tile of kColumns value columns; y: kHeads value heads; z: sequence. It depends on B, HV and V alone,
+//            never on the trees.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U (precise), l when asked; row_status. The workspace holds path rows deeper
 //            than kPathRows: [2,B,HV,V/16,kNodes,kParts,16] 16-bit.
@@ -151,7 +153,7 @@ __device__ __forceinline__ void start_barriers(FusedShared<Shape>& shared, int p
     barrier_init(&shared.published[threadIdx.x], prepared);
     barrier_init(&shared.empty[threadIdx.x], kWarpArrivals * Shape::kSolverWarps);
   }
-  const int other = threadIdx.x - 32;
+  const int other = threadIdx.x - 32;  // the second warp: what solver warps have to themselves
   if (other >= 0 && other < Shape::kValueWarps * Shape::kValueStages) barrier_init(&shared.values_loaded[0][other], 32);
   if (other >= 0 && other < Shape::kGroups) barrier_init(&shared.state_loaded[other], 64);
   if (other == 31) barrier_init(&shared.tables_ready, kWarpArrivals * Shape::kSolverWarps);
@@ -174,7 +176,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   start_barriers(shared, kWarpArrivals);
   FusedWork work;
   work.b = blockIdx.z, work.head = blockIdx.y * Shape::kHeads, work.column = blockIdx.x * Shape::kColumns;
-  work.key_head = static_cast<int>((work.head + 0.5f) * arguments.value_heads_inverse);
+  work.key_head = key_head_of(work.head, arguments.key_heads_each);
   const int head = Shape::kHeads == 1 ? 0 : warp / Shape::kHeadWarps;  // a solver warp's, of the CTA's
   const int thread = Shape::kHeads == 1 ? threadIdx.x : threadIdx.x % Shape::kHeadThreads;
   const DevicePlan& plan = arguments.plans[work.b];

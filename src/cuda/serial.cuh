@@ -284,6 +284,18 @@ struct NodeRow {
   float key_query, value[Values];
 };
 
+// What a node's products are multiplied by, where the registers hold S / decayed.
+struct NodeFactors {
+  float beta, query_norm, decayed_norm, key_query, onto;  // onto: an innovation to what the keys are added with
+  template <int K, int Values>
+  __device__ NodeFactors(const NodeRow<K, Values>& x, float decayed)
+      : beta(x.scalars.y),
+        query_norm(x.scalars.w),
+        decayed_norm(decayed * x.scalars.z),
+        key_query(x.scalars.z * x.key_query),
+        onto(x.scalars.y * x.scalars.z * reciprocal_fast(decayed)) {}
+};
+
 // grid (V / (16 C), HV, B). `Early`: the next node's row is read while this one is worked on, and the next chunk's rows
 // are on their way during a chunk: where few CTAs share a multiprocessor and registers are plenty.
 template <int K, int C, int W, bool Early, bool Snapshot>
@@ -416,10 +428,18 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __g
     NodeRow<K, kValues> x;
     read_keys(sm.rows[row].key, x.key), read_keys(sm.rows[row].query, x.query);
     read_scalars(row, x);
+    const auto onto_columns = [](float onto, const float(&innovation)[kValues], float(&update)[C]) {
+      if constexpr (Early) {
+#pragma unroll
+        for (int r = 0; r < C; ++r) update[r] = onto * innovation[r];
+      } else {
+        spread<C>(onto * innovation[0], update);
+      }
+    };
     // The usual step, without a branch: an only child that is no leaf, no scaling, nothing stored but o.
     const auto straight = [&](int i, float decayed) {
       const int position = first + i;
-      float recalled[C], asked[C], innovation[kValues], update[C], inverse;
+      float recalled[C], asked[C], innovation[kValues], update[C];
       dot(tile, x.key, recalled);
       const Stop later = sm.walk[min(position + 2, count - 1)];
       const int row_after = i + 1 == nodes ? row : whole ? after.node() : i + 1;
@@ -431,23 +451,15 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __g
         sum_lanes<C>(recalled);
       }
       dot(tile, x.query, asked);
-      const float beta = x.scalars.y, key_norm = x.scalars.z, query_norm = x.scalars.w;
-      const float decayed_norm = decayed * key_norm, key_query = key_norm * x.key_query;
-      inverse = reciprocal_fast(decayed);
-      const float onto = beta * key_norm * inverse;
+      const NodeFactors by(x, decayed);
       read_keys(sm.rows[row_after].query, x.query);
 #pragma unroll
-      for (int r = 0; r < kValues; ++r) innovation[r] = fmaf(-decayed_norm, recalled[r], x.value[r]);
+      for (int r = 0; r < kValues; ++r) innovation[r] = fmaf(-by.decayed_norm, recalled[r], x.value[r]);
       sum_lanes<C>(asked);
-      if constexpr (Early) {
-#pragma unroll
-        for (int r = 0; r < C; ++r) update[r] = onto * innovation[r];
-      } else {
-        spread<C>(onto * innovation[0], update);
-      }
+      onto_columns(by.onto, innovation, update);
       add_outer(tile, x.key, update);
       store_straight(o + stop.node() * o_step, o_dtype,
-                     query_norm * fmaf(beta * innovation[0], key_query, decayed * asked[0]));
+                     by.query_norm * fmaf(by.beta * innovation[0], by.key_query, decayed * asked[0]));
       if constexpr (Early) {
 #pragma unroll
         for (int n = 0; n < K / 8; ++n) x.key[n] = coming.key[n];
@@ -499,28 +511,20 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __g
       else
         sum_lanes<C>(recalled);
       dot(tile, x.query, asked);
-      const float beta = x.scalars.y, key_norm = x.scalars.z, query_norm = x.scalars.w;
-      const float decayed_norm = decayed * key_norm, key_query = key_norm * x.key_query;
-      float inverse, innovation[kValues], update[C];
-      inverse = reciprocal_fast(decayed);
-      const float onto = beta * key_norm * inverse;
+      const NodeFactors by(x, decayed);
+      float innovation[kValues], update[C];
 #pragma unroll
-      for (int r = 0; r < kValues; ++r) innovation[r] = fmaf(-decayed_norm, recalled[r], x.value[r]);
+      for (int r = 0; r < kValues; ++r) innovation[r] = fmaf(-by.decayed_norm, recalled[r], x.value[r]);
       read_keys(sm.rows[row_after].query, x.query);
       NodeRow<K, kValues> coming;
       if constexpr (Early) read_keys(sm.rows[row_after].key, coming.key);
       read_scalars(row_after, x);
       sum_lanes<C>(asked);
-      if constexpr (Early) {
-#pragma unroll
-        for (int r = 0; r < C; ++r) update[r] = onto * innovation[r];
-      } else {
-        spread<C>(onto * innovation[0], update);
-      }
+      onto_columns(by.onto, innovation, update);
       if (!leaf) add_outer(tile, x.key, update);
-      const float own_u = beta * innovation[0];
+      const float own_u = by.beta * innovation[0];
       if (writes) {
-        store_one(o + stop.node() * o_step, o_dtype, query_norm * fmaf(own_u, key_query, decayed * asked[0]));
+        store_one(o + stop.node() * o_step, o_dtype, by.query_norm * fmaf(own_u, by.key_query, decayed * asked[0]));
         if (__builtin_expect(u != nullptr, 0)) store_one(u + stop.node() * u_step, CANOPY_F32, own_u);
       }
       if (writes_l) {  // E2

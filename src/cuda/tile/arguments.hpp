@@ -78,7 +78,7 @@ inline FusedArguments fused_arguments(const VerifyParams& params, const DevicePl
   a.slot_index = p.slot_index, a.padding_slot = p.padding_slot, a.slots = p.slots;
   a.row_status = params.row_status;
   a.nodes = p.nodes, a.dim_v = p.dim_v, a.heads_v = p.heads_v;
-  a.value_heads_inverse = static_cast<float>(p.heads_k) / static_cast<float>(p.heads_v);
+  a.key_heads_each = static_cast<float>(p.heads_k) / static_cast<float>(p.heads_v);
   a.long_slots = p.slot_index_dtype == CANOPY_I64, a.raw_gates = raw, a.beta_doubled = p.beta_doubled != 0;
   a.l2norm = p.l2norm != 0, a.state_vk = p.state_layout == CANOPY_STATE_VK;
   a.scale = scale_of(p), a.l2norm_eps = p.l2norm_eps;

@@ -26,13 +26,13 @@ struct FactorBarriers {
 __device__ __forceinline__ FusedWork work_of_cta(const FusedArguments& a, int column) {
   FusedWork work;
   work.b = blockIdx.z, work.head = blockIdx.y, work.column = column;
-  work.key_head = key_head_of(work.head, a.value_heads_inverse);
+  work.key_head = key_head_of(work.head, a.key_heads_each);
   return work;
 }
 
 // K and Q rows as operands are the same for all value heads of a key head; the first of them writes them.
 __device__ __forceinline__ bool writes_operands(const FusedArguments& a, const FusedWork& work) {
-  return work.head == 0 || key_head_of(work.head - 1, a.value_heads_inverse) != work.key_head;
+  return work.head == 0 || key_head_of(work.head - 1, a.key_heads_each) != work.key_head;
 }
 
 }  // namespace canopy::cuda

@@ -7,7 +7,8 @@
 
 namespace canopy::cuda {
 
-// What a true key or query row is times the row as it was multiplied.
+// The factor from a key or query row as it was multiplied (scaled into fp16's range, not normalised) to the row as the
+// model means it.
 __device__ __forceinline__ float row_norm(float sum_of_squares, float input_factor, bool l2norm, float eps) {
   return l2norm ? rsqrtf(fmaf(sum_of_squares * input_factor, input_factor, eps)) * input_factor : input_factor;
 }

@@ -82,7 +82,7 @@ struct FusedArguments {
   std::int64_t padding_slot, slots;
   std::int32_t* row_status;
   std::int32_t nodes, dim_v, heads_v;
-  float value_heads_inverse;  // H / HV
+  float key_heads_each;  // H / HV
   bool long_slots, raw_gates, beta_doubled, l2norm, state_vk;
   float scale, l2norm_eps;
   Rows g, beta;  // or a and b

@@ -39,7 +39,7 @@ template <class Op, int kTiles, int kParts>
 __device__ __forceinline__ void accumulate(float (&d)[kTiles][2][4], const std::uint32_t (&a)[kTiles][kParts][4],
                                            const std::uint32_t (&b)[kParts][4]) {
 #pragma unroll
-  for (int i = 2 * kParts - 2; i >= 0; --i) {  // small products first
+  for (int i = 2 * kParts - 2; i >= 0; --i) {  // low a with high b, high with low, high with high: small products first
     const int of_a = i == 2 ? 1 : 0, of_b = i == 1 ? 1 : 0;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
