@@ -1,18 +1,16 @@
 // The tree convolution (E9) and its commit.
 //
-// Purpose     y[b,t,c] = bias[c] + sum over taps j of weight[c,j] * input j of node t's window, on request through
-// SiLU,
-//             for all nodes of all trees in one launch. The window is the node's root path; past the root it goes on in
-//             the committed window of the slot.
+// Purpose     y[b,t,c] = bias[c] + sum over taps j of weight[c,j] * input j of node t's window, and SiLU on request,
+//             for all nodes of all trees in one launch. The window is the node's root path; past the root it goes on
+//             in the committed window of the slot.
 // Precision   fp32, one fused multiply-add a tap, the oldest first: the bits of the serial definition. SiLU in fp32.
 // Tensors     x [B,T,C], o [B,T,C], weight [C,W], bias [C], state [slots,C,W-1]: any strides, channels of x and o
 //             contiguous; 16 bytes at a time where their rows are aligned to that, else element by element.
-// A CTA       has kConvBytes' worth of channels and their weights, and every gridDim.y-th sequence, one after the
-// other:
+// A CTA       has kConvBytes' worth of channels and their weights, and every gridDim.y-th sequence, one after another:
 //             1. rows of x by cp.async into shared memory, as they are: each byte of x is read once, though up to W
-//             nodes
-//                use it. Behind them the committed window, as W-1 rows more; if it is of another type, apart in fp32
-//             2. threads take nodes in depth-first order, 8 lanes a node: parents are looked up in shared memory
+//                nodes use it. Behind them the committed window, as W-1 rows more; if it is of another type, apart in
+//                fp32.
+//             2. threads take nodes in depth-first order, 8 lanes a node: parents are looked up in shared memory.
 // Shared      (T + 3) * 128 B + 4 KB: at most 37 KB.
 // Bad rows    a malformed tree's outputs are NaN; padding rows and other flagged rows are left as they are.
 #pragma once
