@@ -131,6 +131,9 @@ def test_padding_rows_counts_and_bad_rows(to):
     assert np.array_equal(np.asarray(o)[0, :4], expected[0, :4])
     assert np.all(np.asarray(o)[0, 4:] == 7) and np.all(np.asarray(o)[1:] == 7), "what no row has is left alone"
     assert np.asarray(status).tolist() == [0, 0, 0]
+    committed = to(commit_arguments(given_, [-1, 2, 0]))  # skipped, padding, no nodes
+    canopy_gdn.conv1d_commit(**committed)
+    assert np.array_equal(np.asarray(committed["state"]), given_["state"])
 
     broken = given_ | {
         "parents": given_["parents"].copy(),

@@ -107,6 +107,29 @@ def test_sglangs_layout_needs_no_copy():
     assert torch.equal(o.view(B, T, C), canopy_gdn.conv1d_tree(**arguments))
 
 
+def test_fake_tensors_tell_shape_and_dtype():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    arguments = tensors(problem(TREES["ragged"]))
+    with FakeTensorMode() as mode:
+        fake = {n: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for n, v in arguments.items()}
+        own, half = canopy_gdn.conv1d_tree(**fake), canopy_gdn.conv1d_tree(**fake, out_dtype=torch.bfloat16)
+    assert own.shape == half.shape == arguments["x"].shape and (own.dtype, half.dtype) == (
+        torch.float32,
+        torch.bfloat16,
+    )
+
+
+def test_a_made_output_is_zero_where_no_row_writes():
+    """Memory that a tensor of NaN has just left is what an allocator hands out next."""
+    arguments = tensors(problem(TREES["ragged"]))
+    for more in ({}, {"row_status": int32(0, 0, 0)}):
+        for _ in range(8):
+            torch.full_like(arguments["x"], float("nan"))
+            o = canopy_gdn.conv1d_tree(**arguments, **more)
+            assert not o[0, 1:].any() and not o[1, 5:].any()
+
+
 @pytest.mark.parametrize("name", ["x", "weight", "bias", "state"])
 def test_gradients_are_refused_with_the_reason(name):
     arguments = tensors(problem(TREES["one"]))

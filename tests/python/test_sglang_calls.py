@@ -154,6 +154,7 @@ def test_weights_updated_in_place_count_at_once():
     """As reinforcement learning does: the same memory, new values, and no step of the version counter."""
     backend, verifier = Backend(2, 0), adapter()
     through_adapter(backend, verifier, ())
+    verifier.update_mamba_state_after_mtp_verify(torch.full((B,), -1), temporal=backend.temporal)
     for weights in backend.layers:
         weights["A_log"].data.add_(0.5)
         weights["dt_bias"].data.mul_(-1)

@@ -150,9 +150,9 @@ def test_views_of_one_buffer_are_read_in_place():
     assert torch.equal(views["state"], arguments["state"]) and torch.isnan(pool[:, 0]).all()
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", "g", "state"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "g", "beta", "state", "a", "b", "a_log", "dt_bias"])
 def test_gradients_are_refused_with_the_reason(name):
-    arguments = tensors(problem(TREES["one"]))
+    arguments = tensors(problem(TREES["one"], raw=name in ("a", "b", "a_log", "dt_bias")))
     arguments[name].requires_grad_()
     with pytest.raises(
         RuntimeError, match=f"{name}: expected a tensor that does not require grad.*no backward pass.*no_grad"
@@ -161,7 +161,7 @@ def test_gradients_are_refused_with_the_reason(name):
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             assert not canopy_gdn.verify(**arguments).requires_grad
-    if name in ("k", "v", "g", "state"):
+    if name != "q":
         with pytest.raises(RuntimeError, match=f"{name}: expected a tensor that does not require grad"):
             canopy_gdn.commit(**commit_arguments(arguments, torch.zeros(1, dtype=torch.int32)))
 
@@ -188,8 +188,12 @@ def test_functional_calls_under_fake_tensors_tell_shape_and_dtype():
         fake = {n: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for n, v in arguments.items()}
         o = canopy_gdn.verify(**fake, out_dtype=torch.bfloat16)
         plan = canopy_gdn.plan(parents=fake["parents"], count=fake["count"])
+        none = canopy_gdn.plan(parents=fake["parents"][:0])
     assert o.shape == (3, 20, 4, 24) and o.dtype == torch.bfloat16
     assert plan.shape == plan_of(arguments).shape and plan.dtype == torch.uint8
+    assert none.shape == canopy_gdn.plan(parents=arguments["parents"][:0]).shape == (1, plan.shape[1]), (
+        "of a batch of nothing"
+    )
 
 
 def test_nothing_is_kept_alive_or_leaked():
