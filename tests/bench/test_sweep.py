@@ -46,7 +46,10 @@ def test_every_shape_of_the_quick_sweep(chosen, tmp_path, monkeypatch):
 @pytest.mark.parametrize("part, kind", [(memory, "memory"), (numerics, "accuracy"), (rounds, "rounds")])
 def test_the_other_measurements(chosen, tmp_path, monkeypatch, part, kind):
     requests = [request | {"H": 1, "HV": 2, "K": 16, "V": 16} | ({"rounds": 3} if kind == "rounds" else {}) for request in part.requests("cpu", True)]
-    assert command.measure(chosen, kind, requests) == []
+    failures = command.measure(chosen, kind, requests)
+    if kind == "memory" and failures and all("clear_refs" in failure for failure in failures):
+        pytest.skip("this system does not let a process reset its peak memory; the program said so")
+    assert failures == []
     path = tmp_path / f"{kind}.jsonl"
     held = records.read(path)
     assert schema.check_lines(path.read_text().splitlines(), str(path)) == len(held) > 1
@@ -64,8 +67,11 @@ def test_the_other_measurements(chosen, tmp_path, monkeypatch, part, kind):
 
 def test_bad_requests_are_answered_with_what_was_expected(program):
     own = command.serve(program)
-    for request, message in (({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
-                             ({"family": "palm"}, "palm"), ({"device": "cuda"}, "device cuda"), ({"trees": [[0]]}, "trees")):  # fmt: skip
+    wrong = [({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
+             ({"family": "palm"}, "palm"), ({"trees": [[0]]}, "trees"), ({"threads": 0}, "expected 1 or more")]  # fmt: skip
+    if command.default_device(program) == "cpu":
+        wrong.append(({"device": "cuda"}, "device cuda"))
+    for request, message in wrong:
         with pytest.raises(runner.Failed, match=message):
             own.ask(request)
     assert env.environment(own, "cpu")["type"] == "environment"  # and it goes on
