@@ -167,6 +167,18 @@ def test_weights_updated_in_place_count_at_once():
     assert close(backend.temporal[:, backend.indices.long()], snapshots[:, :, 5])
 
 
+def test_queries_keys_and_values_from_elsewhere():
+    """An engine with a convolution of its own: what is verified and committed is what target_verify was given."""
+    mixed = torch.randn(LAYERS, B, T, C).transpose(2, 3)
+    convolve = lambda layer, *_, **__: mixed[layer]
+    theirs, mine, verifier = Backend(5, 0), Backend(5, 0), adapter()
+    expected = theirs.step(convolve, lambda _, **n: model.target_verify(**n))
+    verifier.begin(mine.indices)
+    assert close(mine.step(convolve, verifier.target_verify), expected)
+    verifier.update_mamba_state_after_mtp_verify(torch.full((B,), 6), temporal=mine.temporal)
+    assert close(mine.temporal[:, mine.indices.long()], theirs.snapshots[:, :, 6])
+
+
 def test_gates_of_another_type_are_kept_as_they_are():
     backend = Backend(3, 0)
     halves = adapter(dtype=torch.bfloat16, gate_dtype=torch.float32)

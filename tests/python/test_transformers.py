@@ -86,6 +86,17 @@ def test_rounds_of_verify_and_commit_are_decoding(setup):
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(states(mine), states(theirs)))
 
 
+def test_what_stands_at_the_root_is_not_read(setup):
+    layer, cache = setup
+    hidden = torch.randn(2, 3, HIDDEN)
+    caches = []
+    for root in (-1, 2):
+        caches.append(copy.deepcopy(cache))
+        step = adapter.verify(layer, hidden, torch.tensor([[root, 0, 1]] * 2, dtype=torch.int32), caches[-1])
+        adapter.commit(step, torch.tensor([0, 2], dtype=torch.int32))
+    assert all(torch.equal(a, b) for a, b in zip(*map(states, caches)))
+
+
 def test_skipped_rows_keep_their_cache_bitwise(setup):
     layer, cache = setup
     mine = copy.deepcopy(cache)

@@ -140,6 +140,18 @@ def test_commit_agrees_with_the_oracle(layout):
                 assert np.array_equal(after[slot], before[slot])
 
 
+def test_a_malformed_row_is_not_committed():
+    given = problem([Tree.family("random", 9, seed=s) for s in range(2)], (1, 1), (16, 16))
+    given["parents"][1, 4] = 6
+    _, stash, plan, arguments = run(given)
+    ct.commit(arguments["k"], plan=plan, leaf=torch.tensor([8, 3], dtype=torch.int32, device=DEVICE), state=arguments["state"], stash=stash,
+              slot_index=arguments["slot_index"])  # fmt: skip
+    after, slots = arguments["state"].cpu().numpy(), given["slot_index"]
+    assert np.array_equal(after[slots[1]], given["state"][slots[1]]) and not np.array_equal(
+        after[slots[0]], given["state"][slots[0]]
+    )
+
+
 def test_commit_of_layers_into_other_slots():
     layers = [problem([Tree.family("random", 18, seed=2)], (1, 1), (16, 16), seed=s, slots=3) for s in range(2)]
     for layer in layers:
