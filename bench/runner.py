@@ -100,7 +100,7 @@ def signature(source: dict[str, Any], kind: str, family: str, extra: tuple[Any, 
 def asked(request: Request) -> list[tuple[Any, ...]]:
     """The signatures of the records that answer a request."""
     measure = request.get("measure", "time")
-    kind, family = KINDS[measure], request.get("name", request["family"])
+    kind, family = KINDS[measure], name_of(request)
     if measure == "time":
         return [signature(request, kind, family, (request.get("threads"), cache)) for cache in request["caches"]]
     if measure == "commit":
@@ -117,8 +117,13 @@ def answered(record: Record) -> tuple[Any, ...]:
     return signature(record, kind, record["family"], extra)
 
 
+def name_of(request: Request) -> str:
+    """The family as its records have it."""
+    return str(request.get("name", request["family"]))
+
+
 def words(request: Request) -> str:
-    return f"{request.get('name', request['family'])} T={request['T']} B={request['B']}"
+    return f"{name_of(request)} T={request['T']} B={request['B']}"
 
 
 def duration(seconds: float) -> str:

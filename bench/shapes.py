@@ -28,11 +28,11 @@ FAMILIES: tuple[tuple[str, str, int, Any], ...] = (
     ("chain", "chain", 1, lambda n: n), ("balanced-2", "balanced", 2, lambda n: n), ("balanced-4", "balanced", 4, lambda n: n),
     ("best-first-4", "best-first", 4, lambda n: 8), ("skewed", "skewed", 4, lambda n: max(1, n // 2)), ("star", "star", 1, lambda n: 1),
     ("caterpillar", "caterpillar", 1, lambda n: n), ("spine", "spine", 4, lambda n: max(1, n // 2)), ("random", "random", 4, lambda n: n))  # fmt: skip
-EFFORT = {
+EFFORT: dict[str, dict[str, Any]] = {
     "cpu": {"caches": ["warm"], "contenders": "fast", "threads": 1, "repeat": 21, "warm_ups": 1, "most_seconds": 4.0},
     "cuda": {"caches": ["warm", "cold"], "contenders": "all", "repeat": 200, "warm_ups": 25, "most_seconds": 1.5, "checked": 1},
 }
-QUICK = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {"contenders": "fast", "most_seconds": 0.3}}
+QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {"contenders": "fast", "most_seconds": 0.3}}
 LEVELS, WIDTHS = (2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16, 32, 64, 128)
 
 

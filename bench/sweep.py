@@ -16,7 +16,7 @@ import base
 import command
 import contenders
 import shapes
-from runner import Program, Request
+from runner import Program, Request, name_of
 
 WORKER = [sys.executable, str(Path(__file__).with_name("torch_worker.py"))]
 
@@ -35,7 +35,7 @@ def torch_has_a_gpu() -> bool:
 
 
 def run(chosen: argparse.Namespace) -> list[str]:
-    requests = requests_of(chosen, lambda request: chosen.only in request.get("name", request["family"]))
+    requests = requests_of(chosen, lambda request: chosen.only in name_of(request))
     failures = command.measure(chosen, "sweep", requests)
     if chosen.device == "cuda" and torch_has_a_gpu():
         # The worker's contenders take one state type and one shape of layer; their serial kernels keep 4 GiB of snapshots at the most.
@@ -54,7 +54,7 @@ def options() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     chosen = command.parse(options(), arguments)
     if chosen.base:
-        requests = requests_of(chosen, lambda request: chosen.only in request.get("name", request["family"]))
+        requests = requests_of(chosen, lambda request: chosen.only in name_of(request))
         return base.compare(chosen.base, chosen.program, requests)
     failures = run(chosen)
     for failure in failures:

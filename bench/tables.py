@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 from crossover import crossover, maps
 from records import Record
@@ -10,7 +11,7 @@ from results import NOT_MEASURED, ONE_SOLVE, SERIAL, Missing, Results, error, or
 from strategies import compressed, dispatch, peers, peers_elsewhere, solver_times
 
 # What the benchmark rules ask of a GPU, to say what is missing.
-ASKED = {"B": [1, 2, 4, 8, 16], "T": [3, 8, 16, 32, 64, 100, 128, 200, 256], "HV": [32, 48], "state": ["f32", "bf16"], "cache": ["warm", "cold"]}
+ASKED: dict[str, list[Any]] = {"B": [1, 2, 4, 8, 16], "T": [3, 8, 16, 32, 64, 100, 128, 200, 256], "HV": [32, 48], "state": ["f32", "bf16"], "cache": ["warm", "cold"]}
 
 
 def study(results: Results, memory: str, precision: str, keys: str, solver: str) -> Record:

@@ -105,7 +105,7 @@ def sglang_call(arguments: dict[str, Any]) -> Call:
     import peers  # SGLang's kernels one by one from an unpacked wheel
 
     recur = peers.load(os.environ["CANOPY_SGLANG"]).fused_sigmoid_gating_recurrent.fused_sigmoid_gating_delta_rule_update
-    (B, T, H, K), (HV, V) = arguments["q"].shape, arguments["v"].shape[2:]
+    (B, T, _, K), (HV, V) = arguments["q"].shape, arguments["v"].shape[2:]
     device, rows = arguments["q"].device, torch.arange(B, dtype=torch.int32, device=arguments["q"].device)
     snapshots = torch.zeros(B, T, HV, V, K, device=device)
     starts = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=device)
