@@ -7,6 +7,9 @@ larger buffer are read in place.
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from . import _abi, _problem
@@ -197,10 +200,31 @@ def conv1d_commit(x: Array, *, leaf: Array, state: Array, parents: Array | None 
     return _numpy.conv1d_commit(x, given, implementation)
 
 
+@functools.cache
+def _keywords(call: Callable[..., Any]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Keywords of a call, and those without a default."""
+    only = [p for p in inspect.signature(call).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return frozenset(p.name for p in only), tuple(p.name for p in only if p.default is p.empty)
+
+
+def _arguments_of(call: Callable[..., Any], caller: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What a call about another takes must be what the other takes: a misspelt option would be an answer to another question."""
+    known, required = _keywords(call)
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{caller}() got an unexpected keyword argument {name!r}: expected those of {call.__name__}()"
+            )
+    for name in required:
+        if name not in given:
+            raise TypeError(f"{caller}() missing the keyword argument {name!r} of {call.__name__}()")
+    return given
+
+
 def explain(q: Any, k: Any, v: Any, *, o: Any = None, **arguments: Any) -> str:
     """Which implementation verify would run for these arguments and why, a line for each that refuses. `o` stands for the
     output dtype; without it, q's is assumed. Other arguments as in verify."""
-    params = _problem.verify_params(q, k, v, arguments, v if o is None else o)
+    params = _problem.verify_params(q, k, v, _arguments_of(verify, "explain", arguments), v if o is None else o)
     if o is None:  # nothing is written: the extents of v are those of o, its strides may overlap
         p = params.problem
         extents = (p.nodes * p.heads_v * p.dim_v, p.heads_v * p.dim_v, p.dim_v, 1)
@@ -213,14 +237,16 @@ def verify_workspace(q: Any, k: Any, v: Any, *, o: Any, implementation: str | No
     nothing. 0 is possible."""
     from . import _numpy
 
-    return _numpy.workspace_bytes(_problem.verify_params(q, k, v, arguments, o), "verify", implementation)
+    params = _problem.verify_params(q, k, v, _arguments_of(verify, "verify_workspace", arguments), o)
+    return _numpy.workspace_bytes(params, "verify", implementation)
 
 
 def commit_workspace(k: Any, v: Any, *, implementation: str | None = None, **arguments: Any) -> int:
     """Bytes that commit needs for these arguments."""
     from . import _numpy
 
-    return _numpy.workspace_bytes(_problem.commit_params(k, v, arguments), "commit", implementation)
+    params = _problem.commit_params(k, v, _arguments_of(commit, "commit_workspace", arguments))
+    return _numpy.workspace_bytes(params, "commit", implementation)
 
 
 def oracle(q: Any, k: Any, v: Any, **arguments: Any) -> tuple[Any, Any, Any]:
@@ -228,11 +254,11 @@ def oracle(q: Any, k: Any, v: Any, **arguments: Any) -> tuple[Any, Any, Any]:
     Arguments as in verify. The truth that everything is compared with; slow."""
     from . import _numpy
 
-    return _numpy.oracle(q, k, v, arguments)
+    return _numpy.oracle(q, k, v, _arguments_of(verify, "oracle", arguments))
 
 
 def oracle_state(q: Any, k: Any, v: Any, *, leaf: Any, **arguments: Any) -> Any:
     """fp64 state after node leaf[b] of each sequence (E1), [B, HV, K, V]; a skipped row gives its S0, a padding row zeros."""
     from . import _numpy
 
-    return _numpy.oracle_state(q, k, v, arguments, leaf)
+    return _numpy.oracle_state(q, k, v, _arguments_of(verify, "oracle_state", arguments), leaf)

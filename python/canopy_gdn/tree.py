@@ -237,6 +237,9 @@ def batch(trees: Sequence[Tree], nodes: int | None = None) -> tuple[np.ndarray, 
     """
     import numpy as np
 
+    for i, tree in enumerate(trees):
+        if not isinstance(tree, Tree):
+            raise _abi.CanopyError(f"trees[{i}]: expected a Tree, got {type(tree).__name__}; Tree(parents) makes one")
     largest = max((len(tree) for tree in trees), default=1)
     width = largest if nodes is None else nodes
     if width < largest:

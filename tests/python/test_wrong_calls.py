@@ -280,6 +280,25 @@ def test_arrays_among_tensors_and_tensors_of_the_meta_device():
     )
 
 
+def test_calls_about_calls_take_their_keywords_alone():
+    """A misspelt option of the oracle would be the truth about another problem."""
+    arguments = good()
+    shared = {n: v for n, v in arguments.items() if n not in ("k", "v")}
+    for call, name, about in ((canopy_gdn.oracle, "oracle", "verify"), (canopy_gdn.explain, "explain", "verify")):
+        with pytest.raises(
+            TypeError, match=f"{name}.. got an unexpected keyword argument 'l2nrm': expected those of {about}"
+        ):
+            call(**arguments, l2nrm=True)
+        with pytest.raises(TypeError, match=f"{name}.. missing the keyword argument 'state' of {about}"):
+            call(**{n: v for n, v in arguments.items() if n != "state"})
+    with pytest.raises(TypeError, match="oracle_state.. got an unexpected keyword argument 'scales'"):
+        canopy_gdn.oracle_state(**arguments, leaf=np.int32([0, 0, 0]), scales=1)
+    with pytest.raises(TypeError, match="verify_workspace.. got an unexpected keyword argument 'leaf'"):
+        canopy_gdn.verify_workspace(**arguments, o=arguments["v"], leaf=np.int32([0, 0, 0]))
+    with pytest.raises(TypeError, match="commit_workspace.. missing the keyword argument 'leaf' of commit"):
+        canopy_gdn.commit_workspace(arguments["k"], arguments["v"], **{n: v for n, v in shared.items() if n != "q"})
+
+
 def test_a_read_only_output():
     o = np.zeros((3, 20, 4, 24), np.float32)
     o.flags.writeable = False
