@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file, device = "cpu", jsonl, requests;
+  std::string file, device = "cpu", requests;
   host::ProblemSpec spec;
   Effort effort{.repeat = 0};  // 0: 21 on the CPU, 200 on the GPU
   int layers = 24;
@@ -92,8 +92,6 @@ int run(const CLI::App& command, Options options) {
       all.push_back(record_of(shape, cell, effort));
       passed &= !cell.computes || cell.check.passed;
     }
-  if (!options.jsonl.empty())
-    if (const Error error = write_lines(options.jsonl, all); !error.ok()) return fail(error.message);
   if (options.json) {
     print_json(all);
   } else if (device) {
@@ -128,7 +126,6 @@ void add_bench_command(CLI::App& app, int& status) {
   command->add_option("--layers", options->layers, "layers of --commit")->check(CLI::Range(1, 1000))->capture_default_str();
   command->add_option("--requests", options->requests,
                       "measure what each line of this file asks for (- for standard input), answering with records: docs/benchmarks.md");
-  command->add_option("--jsonl", options->jsonl, "write an environment record and one line a cell to this file");
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

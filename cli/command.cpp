@@ -204,13 +204,6 @@ Result<host::HostProblem> load_problem(const CLI::App& command, const std::strin
   return host::make_problem(seeded);
 }
 
-Error write_lines(const std::string& path, const nlohmann::ordered_json& array) {
-  std::string lines;
-  for (const auto& element : array)
-    lines += element.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  return host::write_file(path, lines);
-}
-
 void print_json(const nlohmann::ordered_json& document) {
   // File names need not be UTF-8; JSON must be.
   fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

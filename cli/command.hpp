@@ -23,9 +23,6 @@ void add_explain_command(CLI::App& app, int& status);
 void add_env_command(CLI::App& app, int& status);
 void add_demo_command(CLI::App& app, int& status);
 
-// The elements of an array to a file, a line each; what is not UTF-8 (a file name) is replaced.
-Error write_lines(const std::string& path, const nlohmann::ordered_json& array);
-
 // Prints "canopy: MESSAGE" to stderr and returns kBadInput.
 int fail(const std::string& message);
 

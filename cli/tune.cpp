@@ -155,7 +155,7 @@ void add_tune_command(CLI::App& app, int& status) {
   command->add_option("--heads-v", options->spec.heads_v, "value heads HV")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--dim-k", options->spec.dim_k, "K")->check(CLI::Range(8, 256))->capture_default_str();
   command->add_option("--dim-v", options->spec.dim_v, "V")->check(CLI::Range(8, 256))->capture_default_str();
-  command->add_option("--from", options->from, "measure nothing: take the cells of these result files (results/*.jsonl)");
+  command->add_option("--from", options->from, "measure nothing: take the cells of these result files (results/MACHINE/*.jsonl)");
   command->add_flag("--rows", options->rows, "write the rows as src/dispatch has them");
   command->add_flag("--json", options->json, "what was found as JSON");
   command->add_flag("--strict", options->strict, "exit status 1 if the choice is more than 5% slower than the best on any cell");
