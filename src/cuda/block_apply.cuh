@@ -91,6 +91,86 @@ __device__ __forceinline__ unsigned spoilt_subtrees(const unsigned (&spoilt)[kBl
   return __ballot_sync(~0u, bad) & 0xffff;
 }
 
+// What a warp of the solve has at hand besides its U: u[n] is of row block part + kWideBlocks n.
+template <int kParts>
+struct SolveWarp {
+  std::uint8_t (&z)[kBlocks][kParts][512];  // of its 16 columns, as the other warps read it
+  unsigned (&spoilt)[kBlocks];
+  const unsigned (&touched)[kBlocks];
+  const int (&deepest)[kBlocks];
+  const std::uint8_t* g;
+  int blocks, depth, part, lane;
+
+  __device__ __forceinline__ int row_block(int n) const { return part + kWideBlocks * n; }
+  __device__ __forceinline__ void give(int i, const float (&x)[1][2][4]) const { hand_over(z[i], spoilt[i], x, lane); }
+};
+using RowBlocks = float[kRowBlocks][1][2][4];
+
+// 64 rows after another.
+template <int kParts>
+__device__ __forceinline__ void solve_dense(RowBlocks& u, const SolveWarp<kParts>& own) {
+#pragma unroll
+  for (int n = 0; n < kRowBlocks; ++n) {
+    const int i = own.row_block(n), first = kWideBlocks * n;
+    if (first >= own.blocks) continue;
+    const bool live = i < own.blocks;
+    const auto add = [&](int j) { add_block(u[n], own.z[j], own.g + block_index(i, j) * (512 * kParts), own.lane); };
+    if (live) {
+      for (int j = 0; j < first; ++j) add(j);
+      own.give(i, u[n]);
+    }
+    __syncthreads();
+    if (live) {
+      clear(u[n][0]);
+      for (int j = first; j <= i; ++j) add(j);
+    }
+    __syncthreads();
+    if (live) own.give(i, u[n]);
+    __syncthreads();
+  }
+}
+
+// `power`: blocks from one power of -G to the next.
+template <Method kMethod, int kParts>
+__device__ __forceinline__ void solve_series(RowBlocks& u, const SolveWarp<kParts>& own, std::int64_t power) {
+  constexpr int kBytes = 512 * kParts;
+  constexpr bool kNeumann = kMethod == Method::kNeumann;
+  for (int round = 0;; ++round) {
+    // Nodes less deep than `reach` get nothing in this round, and those less deep than `from` have nothing to give.
+    const int reach = kNeumann ? round + 1 : 1 << round, from = kNeumann ? round : 0;
+    if (reach > own.depth) break;
+    const unsigned gives = __ballot_sync(~0u, own.lane < own.blocks && own.deepest[own.lane % kBlocks] >= from);
+    const std::uint8_t* const coefficients = kNeumann ? own.g : own.g + round * power * kBytes;
+    RowBlocks next;
+#pragma unroll
+    for (int n = 0; n < kRowBlocks; ++n) {
+      const int i = own.row_block(n);
+      clear(next[n][0]);
+      if (i >= own.blocks || own.deepest[i] < reach) continue;
+      for (unsigned left = own.touched[i] & gives; left; left &= left - 1) {
+        const int j = __ffs(left) - 1;
+        add_block(next[n], own.z[j], coefficients + block_index(i, j) * kBytes, own.lane);
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < kRowBlocks; ++n) {
+      const int i = own.row_block(n);
+      if (i >= own.blocks || own.deepest[i] < reach) continue;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) u[n][0][e / 4][e % 4] += next[n][0][e / 4][e % 4];
+      own.give(i, kNeumann ? next[n] : u[n]);
+    }
+    __syncthreads();
+  }
+  if constexpr (kNeumann) {  // what the others have is Z
+#pragma unroll
+    for (int n = 0; n < kRowBlocks; ++n)
+      if (own.row_block(n) < own.blocks) own.give(own.row_block(n), u[n]);
+    __syncthreads();
+  }
+}
+
 template <class Shape, Method kMethod>
 __global__ void __launch_bounds__(kApplyThreads, 1)
     block_apply_kernel(const __grid_constant__ BlockArguments arguments) {
@@ -145,18 +225,25 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
   convert_state<Op>(state, elements, true);
   __syncthreads();
 
-  auto& z = shared.z[group];
-  unsigned* const spoilt = shared.spoilt[group];
   const std::int64_t first_pair = arguments.pair(work.b, work.head, 0, 0);
-  const std::uint8_t *const g = arguments.g + first_pair * kBytes, *const c = arguments.c + first_pair * kBytes;
+  const SolveWarp<kParts> own{shared.z[group],
+                              shared.spoilt[group],
+                              shared.touched,
+                              shared.deepest,
+                              arguments.g + first_pair * kBytes,
+                              blocks,
+                              depth,
+                              part,
+                              lane};
+  const std::uint8_t* const c = arguments.c + first_pair * kBytes;
 
   // R = beta (v - exp(l) S0^T k)   (E5)
-  float u[kRowBlocks][1][2][4];
+  RowBlocks u;
   const char* const values =
       of.v.of(work.b, work.head) + column * static_cast<int>(sizeof(Input)) + value_chunk<Shape>(lane);
 #pragma unroll
   for (int n = 0; n < kRowBlocks; ++n) {
-    const int i = part + kWideBlocks * n;
+    const int i = own.row_block(n);
     if (i >= blocks) continue;
     __syncwarp();
     start_values<Shape>(shared.values[warp], &shared.values_loaded[warp], values, of.v.node, shared.order + 16 * i,
@@ -175,74 +262,20 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
       x = fmaf(x * state.product_scale, of_key[e / 4][e % 2],
                v[e / 4][e % 4] * of_value[e / 4][e % 2] * state.value_scale);
     }
-    if constexpr (kMethod != Method::kDense) hand_over(z[i], spoilt[i], u[n], lane);
+    if constexpr (kMethod != Method::kDense) own.give(i, u[n]);
   }
   __syncthreads();
 
-  if constexpr (kMethod == Method::kDense) {
-#pragma unroll
-    for (int n = 0; n < kRowBlocks; ++n) {
-      const int i = part + kWideBlocks * n;
-      if (kWideBlocks * n >= blocks) continue;
-      if (i < blocks) {
-        for (int j = 0; j < kWideBlocks * n; ++j) add_block(u[n], z[j], g + block_index(i, j) * kBytes, lane);
-        hand_over(z[i], spoilt[i], u[n], lane);
-      }
-      __syncthreads();
-      if (i < blocks) {
-        clear(u[n][0]);
-        for (int j = kWideBlocks * n; j <= i; ++j) add_block(u[n], z[j], g + block_index(i, j) * kBytes, lane);
-      }
-      __syncthreads();
-      if (i < blocks) hand_over(z[i], spoilt[i], u[n], lane);
-      __syncthreads();
-    }
-  } else {
-    for (int round = 0;; ++round) {
-      // Nodes less deep than `reach` get nothing in this round, and those less deep than `from` have nothing to give.
-      const int reach = kMethod == Method::kNeumann ? round + 1 : 1 << round,
-                from = kMethod == Method::kNeumann ? round : 0;
-      if (reach > depth) break;
-      const unsigned gives = __ballot_sync(~0u, lane < blocks && shared.deepest[lane % kBlocks] >= from);
-      const std::uint8_t* const coefficients =
-          kMethod == Method::kNeumann ? g : g + round * arguments.power * std::int64_t{kBytes};
-      float next[kRowBlocks][1][2][4];
-#pragma unroll
-      for (int n = 0; n < kRowBlocks; ++n) {
-        const int i = part + kWideBlocks * n;
-        clear(next[n][0]);
-        if (i >= blocks || shared.deepest[i] < reach) continue;
-        for (unsigned left = shared.touched[i] & gives; left; left &= left - 1) {
-          const int j = __ffs(left) - 1;
-          add_block(next[n], z[j], coefficients + block_index(i, j) * kBytes, lane);
-        }
-      }
-      __syncthreads();
-#pragma unroll
-      for (int n = 0; n < kRowBlocks; ++n) {
-        const int i = part + kWideBlocks * n;
-        if (i >= blocks || shared.deepest[i] < reach) continue;
-#pragma unroll
-        for (int e = 0; e < 8; ++e) u[n][0][e / 4][e % 4] += next[n][0][e / 4][e % 4];
-        hand_over(z[i], spoilt[i], kMethod == Method::kNeumann ? next[n] : u[n], lane);
-      }
-      __syncthreads();
-    }
-    if constexpr (kMethod == Method::kNeumann) {
-#pragma unroll
-      for (int n = 0; n < kRowBlocks; ++n) {
-        const int i = part + kWideBlocks * n;
-        if (i < blocks) hand_over(z[i], spoilt[i], u[n], lane);
-      }
-      __syncthreads();
-    }
-  }
+  if constexpr (kMethod == Method::kDense)
+    solve_dense(u, own);
+  else
+    solve_series<kMethod>(u, own, arguments.power);
 
   // O = exp(l) S0^T q + C U   (E7)
   char* const out = of.o.of(work.b, work.head) + column * (of.o.dtype == CANOPY_F32 ? 4 : 2);
 #pragma unroll
   for (int n = 0; n < kRowBlocks; ++n) {
-    const int i = part + kWideBlocks * n;
+    const int i = own.row_block(n);
     if (i >= blocks) continue;
     float o[1][2][4], of_query[2][2];
     state_products<Op>(o, state, block_operands<Shape>(arguments, work.b, work.key_head, i) + Shape::kOperandBytes,
@@ -252,7 +285,7 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
     for (int e = 0; e < 8; ++e) o[0][e / 4][e % 4] *= state.product_scale * of_query[e / 4][e % 2];
     for (unsigned left = shared.touched[i]; left; left &= left - 1) {
       const int j = __ffs(left) - 1;
-      add_block(o, z[j], c + block_index(i, j) * kBytes, lane);
+      add_block(o, own.z[j], c + block_index(i, j) * kBytes, lane);
     }
     const unsigned nan_nodes = spoilt_subtrees(shared.spoilt[group], shared.below, i, lane);
     fill_nan(o[0], nan_nodes, lane);

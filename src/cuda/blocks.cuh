@@ -75,7 +75,9 @@ __device__ __forceinline__ unsigned touched_blocks(const DevicePlan& plan, int i
   return __reduce_or_sync(~0u, bits);
 }
 
-// Blocks are in accumulator layout here: [n][c] is row lane / 4 + 8 (c / 2), column 8 n + 2 (lane % 4) + c % 2.
+// Blocks are in accumulator layout here, x[e / 4][e % 4] the lane's element e. Its row and column:
+__device__ __forceinline__ int row_of(int e, int lane) { return lane / 4 + 8 * (e % 4 / 2); }
+__device__ __forceinline__ int column_of(int e, int lane) { return 8 * (e / 4) + 2 * (lane % 4) + e % 2; }
 
 // Puts 0 for the elements that fp16 does not hold and returns their rows, a warp's answer in all its lanes.
 __device__ __forceinline__ unsigned take_out_large(float (&x)[2][4], int lane) {
@@ -85,7 +87,7 @@ __device__ __forceinline__ unsigned take_out_large(float (&x)[2][4], int lane) {
     float& each = x[i / 4][i % 4];
     if (fabsf(each) < 65520.f) continue;  // NaN is not
     each = 0;
-    rows |= 1u << (lane / 4 + 8 * (i % 4 / 2));
+    rows |= 1u << row_of(i, lane);
   }
   return __reduce_or_sync(~0u, rows);
 }
@@ -105,12 +107,10 @@ __device__ __forceinline__ void store_block(std::uint8_t* to, const float (&x)[2
 __device__ __forceinline__ void transpose_block(float (&y)[2][4], const float (&x)[2][4], float* scratch, int lane) {
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    scratch[(lane / 4 + 8 * (i % 4 / 2)) * kScratchStride + 8 * (i / 4) + 2 * (lane % 4) + i % 2] = x[i / 4][i % 4];
+  for (int i = 0; i < 8; ++i) scratch[row_of(i, lane) * kScratchStride + column_of(i, lane)] = x[i / 4][i % 4];
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    y[i / 4][i % 4] = scratch[(8 * (i / 4) + 2 * (lane % 4) + i % 2) * kScratchStride + lane / 4 + 8 * (i % 4 / 2)];
+  for (int i = 0; i < 8; ++i) y[i / 4][i % 4] = scratch[column_of(i, lane) * kScratchStride + row_of(i, lane)];
   __syncwarp();
 }
 
@@ -205,6 +205,29 @@ __device__ __forceinline__ void invert_rows(float (*inverse)[kTriangleStride], B
   }
 }
 
+// What prepare_step() left of row block i: K and Q as operands, factors, C of the diagonal block.
+template <class Shape>
+__device__ __forceinline__ void store_prepared(const BlockArguments& arguments, const FusedWork& work,
+                                               const typename Shape::RingSlot& slot, int i, int lane) {
+  if (writes_operands(arguments.fused, work)) {
+    std::uint8_t* const to = block_operands<Shape>(arguments, work.b, work.key_head, i) + 16 * lane;
+    for (int s = 0; s < Shape::K / 16; ++s) {
+      std::uint32_t x[4];
+      load_matrices(x, slot.keys + tile_as_b<Shape::K>(lane) + 32 * s);
+      store_global(to + 512 * s, {x[0], x[1], x[2], x[3]});
+      load_matrices(x, slot.queries + tile_as_b<Shape::K>(lane) + 32 * s);
+      store_global(to + Shape::kOperandBytes + 512 * s, {x[0], x[1], x[2], x[3]});
+    }
+  }
+  const auto& own = slot.of[0];
+  float* const factors = block_factors(arguments, work.b, work.head, i);
+  if (lane < 16)
+    factors[lane] = own.of_key[lane], factors[16 + lane] = own.of_query[lane], factors[32 + lane] = own.of_value[lane];
+  std::uint8_t* const c = arguments.c + arguments.pair(work.b, work.head, i, i) * (512 * Shape::kParts);
+#pragma unroll
+  for (int p = 0; p < Shape::kParts; ++p) store_global(c + 512 * p + 16 * lane, load_shared(own.c[p] + 16 * lane));
+}
+
 template <class Shape, Method kMethod>
 __global__ void __launch_bounds__(32 * kWideBlocks, 1)
     block_factor_kernel(const __grid_constant__ BlockArguments arguments) {
@@ -267,8 +290,7 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
     if (kMethod == Method::kDense && wide_j == wide_i) {
 #pragma unroll
       for (int e = 0; e < 8; ++e)
-        shared.triangle[16 * (j % kWideBlocks) + 8 * (e / 4) + 2 * (lane % 4) + e % 2]
-                       [16 * warp + lane / 4 + 8 * (e % 4 / 2)] = -g[e / 4][e % 4];
+        shared.triangle[16 * (j % kWideBlocks) + column_of(e, lane)][16 * warp + row_of(e, lane)] = -g[e / 4][e % 4];
       return;
     }
     store_block<kParts>(arguments.g + pair * (512 * kParts), g, lane);
@@ -295,29 +317,11 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
           slot, &shared.tables, rows, source, options, &barriers.tables_ready, &barriers.converted[warp],
           &barriers.published[warp], [] {}, lane);
       __syncwarp();
-      if (writes_operands(of, work)) {
-        std::uint8_t* const to = block_operands<Shape>(arguments, work.b, work.key_head, i) + 16 * lane;
-        for (int s = 0; s < K / 16; ++s) {
-          std::uint32_t x[4];
-          load_matrices(x, slot.keys + tile_as_b<K>(lane) + 32 * s);
-          store_global(to + 512 * s, {x[0], x[1], x[2], x[3]});
-          load_matrices(x, slot.queries + tile_as_b<K>(lane) + 32 * s);
-          store_global(to + Shape::kOperandBytes + 512 * s, {x[0], x[1], x[2], x[3]});
-        }
-      }
-      float* const factors = block_factors(arguments, work.b, work.head, i);
-      if (lane < 16)
-        factors[lane] = slot.of[0].of_key[lane], factors[16 + lane] = slot.of[0].of_query[lane],
-        factors[32 + lane] = slot.of[0].of_value[lane];
-      std::uint8_t* const c = arguments.c + arguments.pair(work.b, work.head, i, i) * (512 * kParts);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) store_global(c + 512 * p + 16 * lane, load_shared(slot.of[0].c[p] + 16 * lane));
+      store_prepared<Shape>(arguments, work, slot, i, lane);
       float g[2][4];
       const float* scratch = reinterpret_cast<const float*>(slot.path);  // G by columns
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        g[e / 4][e % 4] =
-            -scratch[(8 * (e / 4) + 2 * (lane % 4) + e % 2) * kScratchStride + lane / 4 + 8 * (e % 4 / 2)];
+      for (int e = 0; e < 8; ++e) g[e / 4][e % 4] = -scratch[column_of(e, lane) * kScratchStride + row_of(e, lane)];
       write(i, g);
     }
   }
@@ -331,9 +335,7 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
       for (int e = 0; live && e <= warp; ++e) {
         float w[2][4];
 #pragma unroll
-        for (int x = 0; x < 8; ++x)
-          w[x / 4][x % 4] =
-              inverse[16 * warp + lane / 4 + 8 * (x % 4 / 2)][16 * e + 8 * (x / 4) + 2 * (lane % 4) + x % 2];
+        for (int x = 0; x < 8; ++x) w[x / 4][x % 4] = inverse[16 * warp + row_of(x, lane)][16 * e + column_of(x, lane)];
         const std::int64_t pair = arguments.pair(work.b, work.head, i, kWideBlocks * wide_i + e);
         const unsigned bad = take_out_large(w, lane);
         store_block<kParts>(arguments.g + pair * (512 * kParts), w, lane);
