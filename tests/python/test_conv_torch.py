@@ -63,11 +63,19 @@ def test_compile_takes_the_step_as_one_graph(function, dynamic):
 
 
 def test_compile_through_inductor():
-    arguments = tensors(problem([Tree.family("random", 9)], slots=1))
-    inputs = [arguments[n] for n in ("x", "weight", "bias", "state", "parents")] + [int32(3)]
-    mine = [t.clone() for t in inputs]
-    expected, got = step(*inputs), torch.compile(step, fullgraph=True)(*mine)
-    assert torch.equal(got, expected) and torch.equal(mine[3], inputs[3])
+    """The default backend with the code that it generates: a layer's convolution, its verification and both commits as one graph."""
+    import problems
+    import test_torch
+
+    trees = [Tree.family("random", 9)]
+    given, layer = tensors(problem(trees, slots=1)), tensors(problems.problem(trees, slots=1))
+    inputs = [given[n] for n in ("x", "weight", "bias", "state", "parents")] + [int32(3)]
+    others = [layer[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [int32(3)]
+    both = lambda one, two: (step(*one), test_torch.step(*two))
+    mine, theirs = [t.clone() for t in inputs], [t.clone() for t in others]
+    expected, got = both(inputs, others), torch.compile(both, fullgraph=True)(mine, theirs)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+    assert torch.equal(mine[3], inputs[3]) and torch.equal(theirs[5], others[5]), "committed pools"
     torch._dynamo.reset()
 
 

@@ -94,18 +94,6 @@ def test_compile_takes_the_whole_step_as_one_graph(function, dynamic):
     torch._dynamo.reset()
 
 
-def test_compile_through_inductor():
-    """The default backend, with the code that it generates."""
-    arguments = tensors(problem([Tree.family("random", 9)], slots=1))
-    inputs = [arguments[n] for n in ("q", "k", "v", "g", "beta", "state", "parents")] + [
-        torch.tensor([3], dtype=torch.int32)
-    ]
-    mine = [t.clone() for t in inputs]
-    expected, got = step(*inputs), torch.compile(step, fullgraph=True)(*mine)
-    assert torch.equal(got, expected) and torch.equal(mine[5], inputs[5])
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_inputs(dtype):
     given = problem(TREES["best-first"])
