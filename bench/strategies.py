@@ -15,13 +15,14 @@ SOLVERS = {"substitution, compressed": ("fused", "closed_form"), "substitution, 
 
 def cells_at(results: Results, machine: str, family: str, T: int, B: int) -> dict[str, float]:
     cache = results.cache(machine)
-    names = (family, f"{family}-4") if family == "best-first" else (family,)
-    return results.times(cell for name in names for cell in results.find(machine, family=name, T=T, B=B, cache=cache))
+    if family == "best-first":
+        return results.times(results.best_first(machine, T, B=B, cache=cache))
+    return results.times(results.find(machine, family=family, T=T, B=B, cache=cache))
 
 
 def best_of(times: dict[str, float], strategies: tuple[str, ...]) -> float | None:
     """The default precision of a strategy: the contender without a second word."""
-    found = [value for name, value in times.items() if " " not in name and name.partition("_")[2] in strategies]
+    found = [value for name, value in times.items() if name.partition("_")[2] in strategies]
     return min(found, default=None)
 
 

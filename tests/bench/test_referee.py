@@ -96,7 +96,8 @@ def test_a_table_that_breaks_its_rule_is_refused(program, tmp_path, gpu_environm
 
     lines = [gpu_environment]
     for family, depth, times in (("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 20.0))):
-        lines += [cell(name, time, gpu_environment, family=family, depth=depth) for name, time in zip(("cuda_fused", "cuda_serial_resident"), times, strict=True)]
+        for name, time in zip(("cuda_fused", "cuda_serial_resident"), times, strict=True):
+            lines.append(cell(name, time, gpu_environment, family=family, depth=depth))
     path = tmp_path / "results/gpu-x/sweep.jsonl"
     records.write(path, lines)
     try:

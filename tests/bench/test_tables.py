@@ -20,7 +20,8 @@ def seen(tmp_path, gpu_environment):
     lines = [gpu_environment, *times(6.0, 4.0, 5.0, T=4, depth=3, family="chain"), *times(10.0, 60.0, 100.0), *times(45.0, 450.0, 1500.0, B=16),
              *times(8.0, 8.0, 16.0, T=8, depth=3, family="spine"), *times(8.0, 12.0, 80.0, T=16, depth=3, family="spine"),
              *times(7.0, 3.5, 7.7, T=16, depth=12, family="specla-2 depth 12"), cell("floor", 4.0, gpu_environment),
-             cell("cuda_dense", 15.0, gpu_environment), cell("cuda_neumann", 30.0, gpu_environment), cell("triton_fused precise", 25.0, gpu_environment),
+             cell("cuda_dense", 15.0, gpu_environment), cell("cuda_neumann", 30.0, gpu_environment), cell("cuda_neumann fast", 3.0, gpu_environment),
+             cell("cuda_fused", 1.0, gpu_environment, depth=12), cell("triton_fused precise", 25.0, gpu_environment),
              cell("fla_chunk", 20.0, gpu_environment, T=64, depth=63, family="chain")]  # fmt: skip
     base = {"schema": 1, "contender": "cuda_fused", "device": "cuda", "state": "f32", "commit": "c", "environment": gpu_environment["id"]}
     memory = [base | {"type": "memory", "way": way, "layers": layers, "T": 128, "B": 1, "peak_bytes": peak * layers}
@@ -28,7 +29,8 @@ def seen(tmp_path, gpu_environment):
     rounds = [base | {"type": "rounds", "rounds": [1, 500], "state_error": [1e-8, 1.8e-7], "output_error": [1e-4, 2e-4], "gates": "zero",
                       "argmax": {"words": 256, "nodes": 8000, "flips": 5}}]  # fmt: skip
     error = base | {"type": "accuracy", "contender": "cuda_neumann", "precision": "half", "gates": "zero", "betas": "one"}
-    accuracy = [error | {"keys": "similar", "cosine": 0.99, "relative": None, "passed": False}, error | {"keys": "random", "relative": 3e-4, "passed": True},
+    accuracy = [error | {"keys": "similar", "cosine": 0.99, "relative": 2e-3, "passed": True},
+                error | {"keys": "similar", "cosine": 0.99, "relative": None, "passed": False}, error | {"keys": "random", "relative": 3e-4, "passed": True},
                 error | {"keys": "random", "relative": 5e-4, "passed": True}]  # fmt: skip
     for name, own in (("sweep", lines), ("memory", memory), ("rounds", rounds), ("accuracy", accuracy)):
         records.write(tmp_path / f"gpu-test/{name}.jsonl", own)
@@ -78,7 +80,7 @@ def test_memory_counted_and_measured(seen):
 def test_drift_and_accuracy(seen):
     assert row(tables.drift(seen), "`cuda_fused`") == ["gpu-test", "f32", "forgets nothing", "500", "1.8e-7", "2.0e-4", "5 of 8,000"]
     assert row(tables.accuracy(seen), "`cuda_neumann`", "half", "gpu-test") == [
-        "not measured", "5.0e-4", "not measured", "not measured", "overflow (1 of 1 out of tolerance)", "not measured"]  # fmt: skip
+        "not measured", "5.0e-4", "not measured", "not measured", "overflow (1 of 2 out of tolerance)", "not measured"]  # fmt: skip
 
 
 def test_one_form_against_another(seen):
@@ -106,4 +108,5 @@ def test_a_machine_is_named_after_what_timed_it(tmp_path, gpu_environment):
     other = records.tidy_environment(gpu_environment | {"commit": "ba9876543210"})
     records.write(tmp_path / "gpu-test/accuracy.jsonl", [other])
     records.write(tmp_path / "gpu-test/sweep.jsonl", [gpu_environment, cell("cuda_fused", 10.0, gpu_environment)])
+    records.write(tmp_path / "gpu-test/third.jsonl", [other, cell("cuda_fused", 10.0, other, T=64)])
     assert Results(tmp_path).name("gpu-test") == "NVIDIA GeForce RTX 5090 (commit 0123456789ab)"
