@@ -35,7 +35,8 @@ void print_cpu(const BenchShape& shape, double peak) {
 }
 
 void print_device(const BenchShape& shape) {
-  fmt::print("{} T={} depth {} B={}, {} copies\n", shape.family, shape.view.nodes, shape.depth, shape.view.batch, shape.copies);
+  fmt::print("{} T={} depth {} B={}, {} copies\n", shape.family, shape.view.nodes, shape.depth, shape.view.batch,
+             shape.copies);
   for (const BenchCell& cell : shape.cells)
     fmt::print("  {:<26}{} {:>8.2f} ({:.2f} {:.2f}) us  {:>7.0f} GB/s{}\n", cell.contender, cell.cache,
                cell.seconds.median * 1e6, cell.seconds.p10 * 1e6, cell.seconds.p90 * 1e6,
@@ -56,12 +57,14 @@ Result<std::vector<BenchShape>> measure(const CLI::App& command, const Options& 
     }
     return shapes;
   }
-  auto problem = options.file.empty() ? host::make_problem(options.spec) : load_problem(command, options.file, options.spec);
+  auto problem =
+      options.file.empty() ? host::make_problem(options.spec) : load_problem(command, options.file, options.spec);
   if (!problem) return problem.error();
   const std::string family = options.file.empty() ? options.spec.family.name : options.file;
   Progress progress("bench", options.effort.repeat);
-  auto shape = device ? measure_on_device(options.effort, *problem, options.spec, family)
-                      : measure_on_cpu(options.effort, *problem, options.spec, family, [&](int round) { progress.step(round); });
+  auto shape =
+      device ? measure_on_device(options.effort, *problem, options.spec, family)
+             : measure_on_cpu(options.effort, *problem, options.spec, family, [&](int round) { progress.step(round); });
   if (!shape) return shape.error();
   shapes.push_back(std::move(*shape));
   return shapes;
@@ -77,8 +80,10 @@ int run(const CLI::App& command, Options options) {
       return fail(fmt::format("--device cuda: {}; expected a machine with an NVIDIA GPU, or --device cpu", why));
   Effort& effort = options.effort;
   if (effort.repeat == 0) effort.repeat = device ? 200 : 21;
-  if (device) effort.warm_ups = 25, effort.cold = true, effort.most_seconds = 1.5;
-  else effort.warm = !options.cold, effort.cold = options.cold;
+  if (device)
+    effort.warm_ups = 25, effort.cold = true, effort.most_seconds = 1.5;
+  else
+    effort.warm = !options.cold, effort.cold = options.cold;
   const double peak = device ? 0 : measured_peak(effort.threads);
   Json env = environment_record(options.device, effort, peak);
   const auto shapes = measure(command, options);
@@ -96,8 +101,8 @@ int run(const CLI::App& command, Options options) {
     print_json(all);
   } else if (device) {
     const host::DeviceInfo info = host::device_info();
-    fmt::print("{}, {} multiprocessors, L2 {}; graph replays, median (10th, 90th percentile) of up to {}\n\n", info.name,
-               info.multiprocessors, bytes_text(static_cast<double>(info.l2_bytes)), effort.repeat);
+    fmt::print("{}, {} multiprocessors, L2 {}; graph replays, median (10th, 90th percentile) of up to {}\n\n",
+               info.name, info.multiprocessors, bytes_text(static_cast<double>(info.l2_bytes)), effort.repeat);
     for (const BenchShape& shape : *shapes) print_device(shape);
   } else {
     fmt::print("{}, {}, {} thread{}, fp32 multiply-add peak {:.1f} GFLOP/s, {} caches, median of {}\n\n",
@@ -115,17 +120,22 @@ void add_bench_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   options->spec.family.nodes = 128;
   Effort& effort = options->effort;
-  command->add_option("problem", options->file, "a .safetensors file (docs/api.md); or describe one with the options below");
+  command->add_option("problem", options->file,
+                      "a .safetensors file (docs/api.md); or describe one with the options below");
   add_device_option(*command, options->device);
   command->add_option("--impl", effort.contenders, "fast (all but the reference), all (and every precision), or a name")
       ->capture_default_str();
   command->add_option("--threads", effort.threads, "OpenMP threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--repeat", effort.repeat, "timed runs of each (default: 21, on the GPU 200)")->check(CLI::Range(1, 100000));
+  command->add_option("--repeat", effort.repeat, "timed runs of each (default: 21, on the GPU 200)")
+      ->check(CLI::Range(1, 100000));
   command->add_flag("--cold", options->cold, "CPU: fill the caches with something else before each run");
   command->add_flag("--commit", options->commit, "cuda: commit of all layers in one launch beside a device copy");
-  command->add_option("--layers", options->layers, "layers of --commit")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--layers", options->layers, "layers of --commit")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command->add_option("--requests", options->requests,
-                      "measure what each line of this file asks for (- for standard input), answering with records: docs/benchmarks.md");
+                      "measure what each line of this file asks for (- for standard input), answering with records: "
+                      "docs/benchmarks.md");
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

@@ -37,10 +37,10 @@ struct BenchCell {
   bool named_only = false;
   std::string cache;  // "warm", "cold"; "" for errors only
   Quantiles seconds;
-  int n = 0;              // timed runs
-  bool computes = true;   // false: the floor, the plan, a copy
-  Check check;            // against the oracle
-  double flops = 0;       // 0: not counted
+  int n = 0;                            // timed runs
+  bool computes = true;                 // false: the floor, the plan, a copy
+  Check check;                          // against the oracle
+  double flops = 0;                     // 0: not counted
   std::size_t stated = 0, touched = 0;  // bytes of workspace: asked for; of pages in use, CPU only
 };
 

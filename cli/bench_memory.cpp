@@ -34,8 +34,10 @@ bool reset_peak() {
 class Meter {
  public:
   explicit Meter(canopy_device device) : device_(device) {
-    if (device_ == CANOPY_CUDA) start_ = least_ = host::device_info().free_bytes;
-    else works_ = reset_peak(), start_ = status_bytes("VmRSS");
+    if (device_ == CANOPY_CUDA)
+      start_ = least_ = host::device_info().free_bytes;
+    else
+      works_ = reset_peak(), start_ = status_bytes("VmRSS");
   }
   void look() {
     if (device_ == CANOPY_CUDA) least_ = std::min(least_, host::device_info().free_bytes);
@@ -84,7 +86,8 @@ std::size_t available(canopy_device device) {
 }
 
 // Verifies every layer, each with the memory that it must keep; all read the same inputs, which are not counted.
-Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, canopy_device device, int layers, const Way& way) {
+Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, canopy_device device, int layers,
+                     const Way& way) {
   const VerifyImplementation* const verify = find_strategy(device, way.verify);
   if (!verify) return Error::unsupported(fmt::format("no {} on this device in this build", way.verify));
   VerifyParams params = verify_params();
@@ -95,7 +98,8 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
     return canopy_tensor{data, CANOPY_F32, 0, {0, problem.nodes * row, row, problem.dim_v, 1}};
   };
   const auto narrow = [&](void* data) {
-    return canopy_tensor{data, CANOPY_F32, 0, {0, std::int64_t{problem.nodes} * problem.heads_v, problem.heads_v, 1, 0}};
+    return canopy_tensor{
+        data, CANOPY_F32, 0, {0, std::int64_t{problem.nodes} * problem.heads_v, problem.heads_v, 1, 0}};
   };
   const Block o(device, values * 4);
   params.o = wide(o.data());
@@ -105,19 +109,21 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
   const std::size_t workspace = verify->workspace(params);
   const std::size_t kept = snapshots ? workspace : way.stash ? (values + rows) * 4 : 0;
   if (kept * layers > available(device) / 2)
-    return Error::unsupported(fmt::format("{} for {} layers: {} would be kept, more than half of the free memory", way.name,
-                                          layers, bytes_text(static_cast<double>(kept * layers))));
+    return Error::unsupported(fmt::format("{} for {} layers: {} would be kept, more than half of the free memory",
+                                          way.name, layers, bytes_text(static_cast<double>(kept * layers))));
   const auto run_once = [&](void* memory) -> Error {
     Error error = verify->run(params, memory, nullptr);
     return error.ok() && device == CANOPY_CUDA ? host::device_synchronize() : error;
   };
   {  // what a first run brings with it (threads, modules) is not counted
     const Block own(device, workspace), stash(device, way.stash ? (values + rows) * 4 : 0);
-    if (way.stash) params.stash_u = wide(stash.data()), params.stash_l = narrow(static_cast<float*>(stash.data()) + values);
+    if (way.stash)
+      params.stash_u = wide(stash.data()), params.stash_l = narrow(static_cast<float*>(stash.data()) + values);
     if (Error error = run_once(own.data()); !error.ok()) return error;
   }
   Meter meter(device);
-  if (!meter.works()) return Error::unsupported("/proc/self/clear_refs: cannot be written; peak memory is not measured here");
+  if (!meter.works())
+    return Error::unsupported("/proc/self/clear_refs: cannot be written; peak memory is not measured here");
   {
     std::vector<Block> held;
     const Block shared(device, snapshots ? 0 : workspace);
@@ -126,16 +132,30 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
       if (kept > 0) held.emplace_back(device, kept);
       if (snapshots) memory = held.back().data();
       if (way.stash)
-        params.stash_u = wide(held.back().data()), params.stash_l = narrow(static_cast<float*>(held.back().data()) + values);
+        params.stash_u = wide(held.back().data()),
+        params.stash_l = narrow(static_cast<float*>(held.back().data()) + values);
       if (Error error = run_once(memory); !error.ok()) return error;
     }
     meter.look();
     const std::size_t peak = meter.peak();
-    return Json{{"type", "memory"}, {"schema", 1}, {"way", way.name}, {"contender", verify->name},
-                {"device", device == CANOPY_CPU ? "cpu" : "cuda"}, {"layers", layers}, {"B", problem.batch}, {"T", problem.nodes},
-                {"family", spec.family.name}, {"H", problem.heads_k}, {"HV", problem.heads_v}, {"K", problem.dim_k},
-                {"V", problem.dim_v}, {"input", name_of(spec.input)}, {"state", name_of(spec.state)}, {"peak_bytes", peak},
-                {"kept_bytes", kept * layers}, {"workspace_bytes", workspace},
+    return Json{{"type", "memory"},
+                {"schema", 1},
+                {"way", way.name},
+                {"contender", verify->name},
+                {"device", device == CANOPY_CPU ? "cpu" : "cuda"},
+                {"layers", layers},
+                {"B", problem.batch},
+                {"T", problem.nodes},
+                {"family", spec.family.name},
+                {"H", problem.heads_k},
+                {"HV", problem.heads_v},
+                {"K", problem.dim_k},
+                {"V", problem.dim_v},
+                {"input", name_of(spec.input)},
+                {"state", name_of(spec.state)},
+                {"peak_bytes", peak},
+                {"kept_bytes", kept * layers},
+                {"workspace_bytes", workspace},
                 {"how", device == CANOPY_CPU ? "resident pages (VmHWM)" : "free device memory"}};
   }
 }
@@ -160,7 +180,8 @@ Result<Json> memory_records(const host::ProblemSpec& spec, canopy_device device,
     if (Error error = make_plans(own, plan.data(), plan.bytes()); !error.ok()) return error;
     own.trees.plan = plan.data();
   }
-  constexpr Way ways[] = {{"snapshots", "serial_snapshot", false}, {"stash", "closed_form", true}, {"resolve", "closed_form", false}};
+  constexpr Way ways[] = {
+      {"snapshots", "serial_snapshot", false}, {"stash", "closed_form", true}, {"resolve", "closed_form", false}};
   Json all = Json::array();
   std::string refused;
   for (Way way : ways) {

@@ -17,12 +17,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFields[] = {"id", "measure", "device", "family", "name", "T", "top_k", "depth", "seed", "trees", "B", "H", "HV",
-                                   "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "contenders", "threads",
-                                   "repeat", "warm_ups", "most_seconds", "caches", "checked", "layers", "rounds"};
+constexpr const char* kFields[] = {
+    "id",       "measure",      "device", "family",  "name",   "T",          "top_k",   "depth",
+    "seed",     "trees",        "B",      "H",       "HV",     "K",          "V",       "input",
+    "state",    "keys",         "cosine", "gates",   "betas",  "contenders", "threads", "repeat",
+    "warm_ups", "most_seconds", "caches", "checked", "layers", "rounds"};
 
 template <class Enum>
-Enum named(const Json& request, const char* key, Enum preset, std::initializer_list<std::pair<const char*, Enum>> names) {
+Enum named(const Json& request, const char* key, Enum preset,
+           std::initializer_list<std::pair<const char*, Enum>> names) {
   if (!request.contains(key)) return preset;
   const std::string name = request[key];
   std::string list;
@@ -48,7 +51,8 @@ host::ProblemSpec spec_of(const Json& request) {
   spec.input = named(request, "input", CANOPY_BF16, dtypes);
   spec.state = named(request, "state", CANOPY_F32, dtypes);
   using host::Betas, host::Gates, host::Keys;
-  spec.keys = named(request, "keys", Keys::random, {{"random", Keys::random}, {"similar", Keys::similar}, {"equal", Keys::equal}});
+  spec.keys = named(request, "keys", Keys::random,
+                    {{"random", Keys::random}, {"similar", Keys::similar}, {"equal", Keys::equal}});
   spec.key_cosine = request.value("cosine", 0.95);
   spec.gates = named(request, "gates", Gates::natural, {{"natural", Gates::natural}, {"zero", Gates::zero}});
   spec.betas = named(request, "betas", Betas::natural, {{"natural", Betas::natural}, {"one", Betas::one}});
@@ -97,7 +101,8 @@ Result<Json> records_of(const Json& request) {
   if (measure == "memory") return memory_records(spec, on, request.value("layers", 24));
   if (measure == "rounds") return rounds_records(spec, on, effort, request.value("rounds", 100));
   if (measure == "environment")
-    return Json::array({environment_record(device ? "cuda" : "cpu", effort, device ? 0 : measured_peak(effort.threads))});
+    return Json::array(
+        {environment_record(device ? "cuda" : "cpu", effort, device ? 0 : measured_peak(effort.threads))});
   Json all = Json::array();
   const auto add = [&](const BenchShape& shape) {
     for (const BenchCell& cell : shape.cells) all.push_back(record_of(shape, cell, effort));
@@ -112,7 +117,8 @@ Result<Json> records_of(const Json& request) {
     return all;
   }
   if (measure != "time" && measure != "accuracy")
-    return Error::invalid(fmt::format("measure: expected time, accuracy, memory, rounds, commit or environment, got '{}'", measure));
+    return Error::invalid(
+        fmt::format("measure: expected time, accuracy, memory, rounds, commit or environment, got '{}'", measure));
   auto problem = host::make_problem(spec);
   if (!problem) return problem.error();
   const std::string family = request.value("family", "best-first");
@@ -147,7 +153,8 @@ int answer_requests(const std::string& path) {
       const Json request = Json::parse(line);
       id = request.value("id", Json());
       auto records = records_of(request);
-      if (!records) why = records.error().message;
+      if (!records)
+        why = records.error().message;
       else
         for (Json& record : *records) {
           if (record["type"] != "environment") add_inputs(request, record);

@@ -146,7 +146,8 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
     const auto wanted = decisions(truth, width), taken = decisions(got, width);
     for (int t = 0; t < view.nodes; ++t) flips += wanted[t] != taken[t];
     nodes += view.nodes;
-    if (round + 1 == rounds || std::find(std::begin(kReported), std::end(kReported), round + 1) != std::end(kReported)) {
+    if (round + 1 == rounds ||
+        std::find(std::begin(kReported), std::end(kReported), round + 1) != std::end(kReported)) {
       reported.push_back(round + 1);
       states.push_back(model.error(view, pool));
       outputs_off.push_back(relative(truth, got));
@@ -154,11 +155,25 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
   }
   const Problem view = *first->problem();
   const BenchCell cell = cell_of(contender);
-  return Json{{"type", "rounds"}, {"schema", 1}, {"contender", cell.contender}, {"strategy", cell.strategy},
-              {"device", contender.implementation->device == CANOPY_CPU ? "cpu" : "cuda"}, {"precision", cell.precision},
-              {"method", "resolve"}, {"B", view.batch}, {"T", view.nodes}, {"family", spec.family.name}, {"H", view.heads_k}, {"HV", view.heads_v},
-              {"K", view.dim_k}, {"V", view.dim_v}, {"input", name_of(spec.input)}, {"state", name_of(spec.state)},
-              {"rounds", reported}, {"state_error", states}, {"output_error", outputs_off},
+  return Json{{"type", "rounds"},
+              {"schema", 1},
+              {"contender", cell.contender},
+              {"strategy", cell.strategy},
+              {"device", contender.implementation->device == CANOPY_CPU ? "cpu" : "cuda"},
+              {"precision", cell.precision},
+              {"method", "resolve"},
+              {"B", view.batch},
+              {"T", view.nodes},
+              {"family", spec.family.name},
+              {"H", view.heads_k},
+              {"HV", view.heads_v},
+              {"K", view.dim_k},
+              {"V", view.dim_v},
+              {"input", name_of(spec.input)},
+              {"state", name_of(spec.state)},
+              {"rounds", reported},
+              {"state_error", states},
+              {"output_error", outputs_off},
               {"argmax", {{"words", kWords}, {"nodes", nodes}, {"flips", flips}}}};
 }
 

@@ -38,7 +38,8 @@ std::vector<Size> sizes(bool gpu) {
       if (nodes >= 8) all.push_back({"best-first", nodes, batch});
     }
   // The short ones first: what a hurried run leaves out is the largest.
-  std::stable_sort(all.begin(), all.end(), [](const Size& a, const Size& b) { return a.nodes * a.batch < b.nodes * b.batch; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Size& a, const Size& b) { return a.nodes * a.batch < b.nodes * b.batch; });
   return all;
 }
 
@@ -51,12 +52,17 @@ Result<host::Timings> measure_here(const Options& options) {
   const auto all = sizes(gpu);
   const double begun = now();
   Progress progress("tune", static_cast<int>(all.size()));
-  Effort effort{.contenders = gpu ? "all" : "fast", .threads = options.threads, .repeat = gpu ? 200 : 101, .warm_ups = gpu ? 25 : 1,
-                .cold = gpu, .checked = 1};
+  Effort effort{.contenders = gpu ? "all" : "fast",
+                .threads = options.threads,
+                .repeat = gpu ? 200 : 101,
+                .warm_ups = gpu ? 25 : 1,
+                .cold = gpu,
+                .checked = 1};
   int done = 0;
   for (const Size& size : all) {
     const double left = options.seconds - (now() - begun);
-    progress.step(done, fmt::format("{} T={} B={}, {:.0f} s left", size.family, size.nodes, size.batch, std::max(left, 0.0)));
+    progress.step(done,
+                  fmt::format("{} T={} B={}, {:.0f} s left", size.family, size.nodes, size.batch, std::max(left, 0.0)));
     // Half of each shape's share is for making it; at least one round of each contender is timed whatever it takes.
     effort.most_seconds = std::max(0.02, left / (static_cast<int>(all.size()) - done) / (gpu ? 4 : 2));
     host::ProblemSpec spec = options.spec;
@@ -69,11 +75,14 @@ Result<host::Timings> measure_here(const Options& options) {
     if (!shape) return shape.error();
     std::string lines;
     for (const BenchCell& cell : shape->cells) lines += record_of(*shape, cell, effort).dump() + "\n";
-    const std::string environment = nlohmann::json{{"type", "environment"},
-                                                   {"cpu", timings.machine},
-                                                   {"gpu", {{"name", timings.machine}, {"compute_capability", timings.capability}}}}
-                                        .dump() + "\n";
-    if (const Error error = host::read_timings(environment + lines, "tune", timings.device, timings); !error.ok()) return error;
+    const std::string environment =
+        nlohmann::json{{"type", "environment"},
+                       {"cpu", timings.machine},
+                       {"gpu", {{"name", timings.machine}, {"compute_capability", timings.capability}}}}
+            .dump() +
+        "\n";
+    if (const Error error = host::read_timings(environment + lines, "tune", timings.device, timings); !error.ok())
+      return error;
     ++done;
   }
   return timings;
@@ -88,7 +97,8 @@ Result<host::Timings> read_files(const Options& options) {
     if (const Error error = host::read_timings(*text, path, device, timings); !error.ok()) return error;
   }
   if (timings.cells.empty())
-    return Error::invalid(fmt::format("--from: no cell of an implementation on {} in {}", options.device, fmt::join(options.from, ", ")));
+    return Error::invalid(
+        fmt::format("--from: no cell of an implementation on {} in {}", options.device, fmt::join(options.from, ", ")));
   return timings;
 }
 
@@ -120,14 +130,17 @@ int run(Options options) {
   const host::Verdict verdict = host::judge_table(rows, *timings);
 
   const dispatch::FileTable table{timings->device, timings->machine, "", rows};
-  const std::string measured = options.from.empty() ? fmt::format("{} cells measured by canopy tune in {:.0f} s{}", timings->cells.size(),
-                                                                  now() - begun,
-                                                                  timings->device == CANOPY_CPU ? fmt::format(", {} threads", options.threads) : "")
-                                                    : fmt::format("{} cells of result files", timings->cells.size());
-  const std::string worst = verdict.worst > 1 ? fmt::format("the table's choice takes at most {:.2f} times the best ({})", verdict.worst,
-                                                            verdict.worst_cell)
-                                              : "the table's choice is the fastest everywhere";
-  const std::string text = options.rows ? host::format_rows(rows) : dispatch::format_table(table, measured + "\n" + worst);
+  const std::string measured =
+      options.from.empty()
+          ? fmt::format("{} cells measured by canopy tune in {:.0f} s{}", timings->cells.size(), now() - begun,
+                        timings->device == CANOPY_CPU ? fmt::format(", {} threads", options.threads) : "")
+          : fmt::format("{} cells of result files", timings->cells.size());
+  const std::string worst = verdict.worst > 1
+                                ? fmt::format("the table's choice takes at most {:.2f} times the best ({})",
+                                              verdict.worst, verdict.worst_cell)
+                                : "the table's choice is the fastest everywhere";
+  const std::string text =
+      options.rows ? host::format_rows(rows) : dispatch::format_table(table, measured + "\n" + worst);
   if (!options.out.empty())
     if (const Error error = host::write_file(options.out, text); !error.ok()) return fail(error.message);
   if (options.json) {
@@ -138,27 +151,37 @@ int run(Options options) {
     fmt::print("{}: {} rows for {}; {}; {}\n", options.out, rows.size(), timings->machine, measured, worst);
     if (!options.rows) fmt::print("to use it: export CANOPY_DISPATCH={}\n", options.out);
   }
-  for (const std::string& cell : verdict.broken) fmt::print(stderr, "canopy: more than {:.0f}% slower: {}\n", 100 * (host::kMostTimes - 1), cell);
+  for (const std::string& cell : verdict.broken)
+    fmt::print(stderr, "canopy: more than {:.0f}% slower: {}\n", 100 * (host::kMostTimes - 1), cell);
   return verdict.broken.empty() || !options.strict ? kGood : kCheckFailed;
 }
 
 }  // namespace
 
 void add_tune_command(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("tune", "Measures this machine and writes its dispatch table (CANOPY_DISPATCH names it)");
+  CLI::App* command =
+      app.add_subcommand("tune", "Measures this machine and writes its dispatch table (CANOPY_DISPATCH names it)");
   auto options = std::make_shared<Options>();
   add_device_option(*command, options->device);
   command->add_option("--out", options->out, "the file to write; without it the table is printed");
-  command->add_option("--seconds", options->seconds, "time to measure for")->check(CLI::Range(1.0, 3600.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time to measure for")
+      ->check(CLI::Range(1.0, 3600.0))
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "OpenMP threads (default: all)")->check(CLI::Range(1, 1024));
-  command->add_option("--heads", options->spec.heads_k, "key heads H")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--heads-v", options->spec.heads_v, "value heads HV")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--heads", options->spec.heads_k, "key heads H")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--heads-v", options->spec.heads_v, "value heads HV")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   command->add_option("--dim-k", options->spec.dim_k, "K")->check(CLI::Range(8, 256))->capture_default_str();
   command->add_option("--dim-v", options->spec.dim_v, "V")->check(CLI::Range(8, 256))->capture_default_str();
-  command->add_option("--from", options->from, "measure nothing: take the cells of these result files (results/MACHINE/*.jsonl)");
+  command->add_option("--from", options->from,
+                      "measure nothing: take the cells of these result files (results/MACHINE/*.jsonl)");
   command->add_flag("--rows", options->rows, "write the rows as src/dispatch has them");
   command->add_flag("--json", options->json, "what was found as JSON");
-  command->add_flag("--strict", options->strict, "exit status 1 if the choice is more than 5% slower than the best on any cell");
+  command->add_flag("--strict", options->strict,
+                    "exit status 1 if the choice is more than 5% slower than the best on any cell");
   command->callback([options, &status] { status = run(*options); });
 }
 

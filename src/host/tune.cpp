@@ -19,7 +19,7 @@ struct Size {
   int heads, nodes;
   auto operator<=>(const Size&) const = default;
 };
-using Cell = std::map<std::string, double>;               // implementation -> median
+using Cell = std::map<std::string, double>;                 // implementation -> median
 using Cells = std::map<Size, std::map<std::string, Cell>>;  // by size and variant
 
 // The cells that a request of `precision` is decided by.
@@ -171,7 +171,8 @@ std::vector<Row> rows_from(const Timings& timings) {
   const Cells cells = cells_of(timings, CANOPY_PRECISION_DEFAULT);
   for (const Row& row : rows_of(cells, -1)) rows.push_back(row);
 
-  // Geometric mean of the ratios to the best; an implementation that refuses many shapes is not the first to fall back on.
+  // Geometric mean of the ratios to the best; an implementation that refuses many shapes is not the first to fall back
+  // on.
   std::map<std::string, std::pair<double, int>> mean;
   std::size_t shapes = 0;
   for (const auto& [size, variants] : cells)
@@ -186,7 +187,8 @@ std::vector<Row> rows_from(const Timings& timings) {
   for (const auto& [score, name] : order) {
     Row row;
     row.implementation = kept(name);
-    if (rows.empty() || dispatch::condition(rows.back()) != "always" || rows.back().implementation != row.implementation)
+    if (rows.empty() || dispatch::condition(rows.back()) != "always" ||
+        rows.back().implementation != row.implementation)
       rows.push_back(row);
   }
   return rows;

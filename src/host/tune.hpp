@@ -16,11 +16,11 @@ inline constexpr double kMostTimes = 1.05;
 // One measured cell of a registered implementation of verify.
 struct Timing {
   std::string implementation;
-  int precision = 0;           // a canopy_precision, as it was asked for
-  std::vector<int> same_as;    // other precisions that would have run the same code
-  int heads = 0, nodes = 0;    // B * HV, T
-  std::string variant;         // the rest of the cell: tree, state, cache ...
-  double median = 0;           // any unit
+  int precision = 0;         // a canopy_precision, as it was asked for
+  std::vector<int> same_as;  // other precisions that would have run the same code
+  int heads = 0, nodes = 0;  // B * HV, T
+  std::string variant;       // the rest of the cell: tree, state, cache ...
+  double median = 0;         // any unit
 };
 
 // A machine's cells, as result files or a run of `canopy tune` give them.
@@ -32,8 +32,8 @@ struct Timings {
 };
 
 // The cells of one device ("cpu", "cuda") in a result file (bench/schema.json), added to `into`; those of programs that
-// are no implementation (floor, plan, peers), that only a caller who names them gets, and whose result was wrong are left
-// out. A file of another machine than the cells before is an error.
+// are no implementation (floor, plan, peers), that only a caller who names them gets, and whose result was wrong are
+// left out. A file of another machine than the cells before is an error.
 Error read_timings(std::string_view text, std::string_view file, int device, Timings& into);
 
 // The rows. Where T or heads fall between measured sizes, the next larger one decides; beyond the largest, the largest.

@@ -22,8 +22,8 @@ std::string implementation_of(const std::string& contender) { return contender.s
 std::string variant_of(const Json& cell) {
   std::string out = text(cell.at("family").get<std::string>(), " depth ", cell.at("depth").get<int>());
   for (const char* key : {"K", "V"}) out += text(" ", key, "=", cell.at(key).get<int>());
-  out += text(" HV/H=", cell.at("HV").get<int>() / cell.at("H").get<int>(), " state ", cell.at("state").get<std::string>(),
-              " ", cell.at("cache").get<std::string>());
+  out += text(" HV/H=", cell.at("HV").get<int>() / cell.at("H").get<int>(), " state ",
+              cell.at("state").get<std::string>(), " ", cell.at("cache").get<std::string>());
   if (cell.contains("threads")) out += text(" threads ", cell.at("threads").get<int>());
   return out;
 }
@@ -62,7 +62,8 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       timing.implementation = implementation;
       timing.precision = precision_number(record.at("precision"));
       if (timing.precision < 0 || device == CANOPY_CPU) timing.precision = CANOPY_PRECISION_DEFAULT;
-      for (const Json& other : record.value("same_as", Json::array())) timing.same_as.push_back(precision_number(other));
+      for (const Json& other : record.value("same_as", Json::array()))
+        timing.same_as.push_back(precision_number(other));
       timing.heads = record.at("B").get<int>() * record.at("HV").get<int>();
       timing.nodes = record.at("T");
       timing.variant = variant_of(record);

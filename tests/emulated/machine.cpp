@@ -35,10 +35,11 @@ struct Fiber {
   std::uint8_t* stack = nullptr;
   bool started = false, done = false;
   Wait wait = Wait::kNothing;
-  std::uint64_t generation = 0;    // of what is waited for
-  int barrier = 0;                 // kBlock
-  std::uint64_t* word = nullptr;   // kBarrier
+  std::uint64_t generation = 0;   // of what is waited for
+  int barrier = 0;                // kBlock
+  std::uint64_t* word = nullptr;  // kBarrier
   std::uint32_t phase = 0;
+  unsigned sits_out = 0;  // turns
   std::vector<Copy> copies;
   std::vector<std::size_t> groups;  // ends of groups in `copies`
 };
@@ -144,7 +145,8 @@ bool ready(int thread) {
     case Wait::kNothing:
       return true;
     case Wait::kWarp:
-      return m.warps[static_cast<std::size_t>(thread) / 32].generation != fiber.generation || complete_warp(thread / 32);
+      return m.warps[static_cast<std::size_t>(thread) / 32].generation != fiber.generation ||
+             complete_warp(thread / 32);
     case Wait::kBlock: {
       Block& block = m.blocks[fiber.barrier];
       return block.generation != fiber.generation || complete_block(block);
@@ -155,12 +157,18 @@ bool ready(int thread) {
   return false;
 }
 
+void arrive(std::uint64_t* word) {
+  auto& barrier = *reinterpret_cast<Barrier*>(word);
+  if (barrier.expected == 0xffff) stop("arrival at an mbarrier that was not initialised");
+  if (--barrier.pending == 0) barrier.pending = barrier.expected, ++barrier.phase;
+}
+
 // The fiber's first `count` copies and arrivals happen.
 void happen(Fiber& fiber, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const Copy& c = fiber.copies[i];
     if (c.barrier)
-      barrier_arrive(c.barrier);
+      arrive(c.barrier);
     else if (c.valid)
       std::memcpy(c.to, c.from, c.bytes);
     else
@@ -189,11 +197,11 @@ void deadlock() {
   for (std::size_t i = 0; i < m.fibers.size(); i += 32) {
     const Fiber& f = m.fibers[i];
     std::fprintf(stderr, "  warp %zu: lane 0 %s %s\n", i / 32,
-                 f.done                      ? "has returned"
-                 : f.wait == Wait::kWarp     ? "waits for its warp at"
-                 : f.wait == Wait::kBlock    ? "waits for the block"
-                 : f.wait == Wait::kBarrier  ? "waits for an mbarrier"
-                                             : "runs",
+                 f.done                     ? "has returned"
+                 : f.wait == Wait::kWarp    ? "waits for its warp at"
+                 : f.wait == Wait::kBlock   ? "waits for the block"
+                 : f.wait == Wait::kBarrier ? "waits for an mbarrier"
+                                            : "runs",
                  f.wait == Wait::kWarp ? m.warps[i / 32].what : "");
   }
   stop("deadlock");
@@ -226,7 +234,12 @@ void run_block(int threads) {
         if (m.shuffled) std::shuffle(lanes.begin(), lanes.end(), m.random);
         for (const int i : lanes) {
           const int thread = 32 * warp + i;
-          if (thread >= threads || !ready(thread)) continue;
+          if (thread >= threads) continue;
+          if (unsigned& turns = m.fibers[static_cast<std::size_t>(thread)].sits_out; turns > 0) {
+            --turns, progress = true;
+            continue;
+          }
+          if (!ready(thread)) continue;
           resume(thread);
           again = progress = true;
         }
@@ -327,12 +340,16 @@ void barrier_init(std::uint64_t* barrier, int arrivals) {
   const auto count = static_cast<std::uint16_t>(arrivals);
   *reinterpret_cast<Barrier*>(barrier) = {count, count, 0};
 }
+// Who waits may go on long before the one who arrived does.
 void barrier_arrive(std::uint64_t* word) {
-  auto& barrier = *reinterpret_cast<Barrier*>(word);
-  if (barrier.expected == 0xffff) stop("arrival at an mbarrier that was not initialised");
-  if (--barrier.pending == 0) barrier.pending = barrier.expected, ++barrier.phase;
+  arrive(word);
+  if (!m.shuffled || m.random() % 8 != 0) return;
+  self().sits_out = 1 + m.random() % 16;
+  yield();
 }
-void barrier_arrive_after_copies(std::uint64_t* barrier) { self().copies.push_back({nullptr, nullptr, 0, true, barrier}); }
+void barrier_arrive_after_copies(std::uint64_t* barrier) {
+  self().copies.push_back({nullptr, nullptr, 0, true, barrier});
+}
 void barrier_wait(std::uint64_t* word, std::uint32_t phase) {
   auto& barrier = *reinterpret_cast<Barrier*>(word);
   if (barrier.expected == 0xffff) stop("waits for an mbarrier that was not initialised");

@@ -149,6 +149,13 @@ void forms(Report& report, bool light) {
       spec.family = base("chain", 7).family;
     });
   }
+  if (!light)  // so many heads that a serial CTA is wide: its state comes by way of the place where states wait
+    for (const canopy_dtype state : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
+      for (const canopy_state_layout layout : {CANOPY_STATE_VK, CANOPY_STATE_KV})
+        with("batches", [&](ProblemSpec& spec) {
+          spec.batch = 16, spec.heads_k = 4, spec.heads_v = 8, spec.state = state, spec.layout = layout;
+          spec.family = base("random", 30).family;
+        });
   // Links instead of parents, and 64-bit slots.
   ProblemSpec spec = base("random", light ? 20 : 120);
   spec.batch = 3, spec.slots = true;

@@ -1,10 +1,11 @@
 // From measured times to a dispatch table, tables as text, and which machine's table is taken.
+#include "host/tune.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "dispatch/file.hpp"
-#include "host/tune.hpp"
 
 namespace canopy {
 namespace {
@@ -44,7 +45,8 @@ TEST(Tune, BandsOfHeads) {
     add(timings, 4, heads, 10, heads < 512 ? 5 : 20);
     add(timings, 64, heads, 10, 50);
   }
-  EXPECT_EQ(words(host::rows_from(timings)), "nodes <= 4 and heads <= 64 -> resident\nalways -> closed\nalways -> resident\n");
+  EXPECT_EQ(words(host::rows_from(timings)),
+            "nodes <= 4 and heads <= 64 -> resident\nalways -> closed\nalways -> resident\n");
 }
 
 TEST(Tune, NoiseMakesNoRow) {
@@ -83,20 +85,25 @@ TEST(Tune, WhatRefusesAShapeComesAfterWhatDoesNot) {
   add(timings, 4, 32, 10, 20);
   timings.cells.push_back({"rare", 0, {}, 32, 4, "chain", 1});  // the fastest of all, but not measured at T = 64
   add(timings, 64, 32, 10, 50);
-  EXPECT_EQ(words(host::rows_from(timings)), "nodes <= 4 -> rare\nalways -> closed\nalways -> resident\nalways -> rare\n");
+  EXPECT_EQ(words(host::rows_from(timings)),
+            "nodes <= 4 -> rare\nalways -> closed\nalways -> resident\nalways -> rare\n");
 }
 
-const char* const kEnvironment = R"({"type":"environment","cpu":"Some CPU","gpu":{"name":"GPU X","compute_capability":89}})";
+const char* const kEnvironment =
+    R"({"type":"environment","cpu":"Some CPU","gpu":{"name":"GPU X","compute_capability":89}})";
 std::string line(const std::string& contender, const std::string& more = "") {
   return "\n{\"type\":\"cell\",\"contender\":\"" + contender +
-         "\",\"device\":\"cuda\",\"precision\":\"default\",\"same_as\":[\"half\"],\"B\":2,\"T\":16,\"depth\":3,\"family\":\"star\",\"H\":16,"
-         "\"HV\":48,\"K\":128,\"V\":128,\"state\":\"f32\",\"cache\":\"cold\",\"median_us\":7.5,\"relative\":1e-3" + more + "}";
+         "\",\"device\":\"cuda\",\"precision\":\"default\",\"same_as\":[\"half\"],\"B\":2,\"T\":16,\"depth\":3,"
+         "\"family\":\"star\",\"H\":16,"
+         "\"HV\":48,\"K\":128,\"V\":128,\"state\":\"f32\",\"cache\":\"cold\",\"median_us\":7.5,\"relative\":1e-3" +
+         more + "}";
 }
 
 TEST(Timings, AreTheCellsThatTheDispatcherMayPick) {
   Timings timings;
-  const std::string text = kEnvironment + line("cuda_fused") + line("cuda_fused precise") + line("floor") + line("dispatched") +
-                           line("triton_fused precise") + line("cuda_wrong", ",\"passed\":false") + line("cuda_named", ",\"named_only\":true");
+  const std::string text = kEnvironment + line("cuda_fused") + line("cuda_fused precise") + line("floor") +
+                           line("dispatched") + line("triton_fused precise") + line("cuda_wrong", ",\"passed\":false") +
+                           line("cuda_named", ",\"named_only\":true");
   const Error error = host::read_timings(text, "x.jsonl", CANOPY_CUDA, timings);
   ASSERT_TRUE(error.ok()) << error.message;
   EXPECT_EQ(timings.machine, "GPU X");
@@ -128,7 +135,11 @@ TEST(Timings, RefuseWhatIsNoResultFile) {
 
 TEST(Table, TextReadsBack) {
   dispatch::FileTable table{CANOPY_CPU, "Some CPU", "", {}};
-  table.rows.push_back({.min_nodes = 2, .max_nodes = 8, .max_heads = 32, .precision = CANOPY_PRECISION_FP32, .implementation = "cpu_serial_resident"});
+  table.rows.push_back({.min_nodes = 2,
+                        .max_nodes = 8,
+                        .max_heads = 32,
+                        .precision = CANOPY_PRECISION_FP32,
+                        .implementation = "cpu_serial_resident"});
   table.rows.push_back({.min_heads = 64, .implementation = "cpu_serial_snapshot"});
   table.rows.push_back({.implementation = "cpu_closed_form"});
   const std::string text = dispatch::format_table(table, "two\nlines");
@@ -163,12 +174,14 @@ TEST(Table, BadTextIsRefusedByItsLine) {
 
 TEST(Table, OfTheNearestMachine) {
   const dispatch::Gpu gpus[] = {{"A", "", 80, {}}, {"B", "", 90, {}}, {"C", "", 90, {}}, {"D", "", 120, {}}};
-  const auto taken = [&](const char* name, int capability) { return std::string(dispatch::nearest(gpus, {name, capability}).name); };
+  const auto taken = [&](const char* name, int capability) {
+    return std::string(dispatch::nearest(gpus, {name, capability}).name);
+  };
   EXPECT_EQ(taken("C", 90), "C");   // its name
   EXPECT_EQ(taken("Z", 120), "D");  // its compute capability
   EXPECT_EQ(taken("Z", 89), "A");   // the newest that is not newer
   EXPECT_EQ(taken("Z", 100), "B");
-  EXPECT_EQ(taken("Z", 75), "A");   // older than all: the first
+  EXPECT_EQ(taken("Z", 75), "A");  // older than all: the first
 }
 
 }  // namespace
