@@ -6,7 +6,7 @@ import collections
 from typing import Any
 
 from crossover import crossover, maps
-from records import Record
+from records import ROOT, Record
 from results import NOT_MEASURED, ONE_SOLVE, SERIAL, Missing, Results, error, ordered, size, table, us
 from strategies import compressed, dispatch, peers, peers_elsewhere, solver_times
 
@@ -103,6 +103,17 @@ def short_times(results: Results) -> str:
     return table(["batch", "nodes", "one solve, us", "serial, state in registers", "serial, snapshots", "floor"], rows)
 
 
+def trees_of(cells: list[Record]) -> str:
+    """Families by name; SpecLA's trees and those of data/trees counted."""
+    names = {cell["family"] for cell in cells}
+    stems = {path.stem for path in (ROOT / "data/trees").glob("*.json")}
+    published = {name for name in names if {name, name.rpartition(" ")[0]} & stems}
+    specla = {name for name in names if name.startswith("specla-")}
+    words = [ordered(names - published - specla)]
+    words += [f"{len(found)} {whose}" for found, whose in ((specla, "of SpecLA's kinds"), (published, "published")) if found]
+    return ", ".join(words)
+
+
 def coverage(results: Results) -> str:
     """What each file measured, and what the benchmark rules ask that it did not."""
     rows = []
@@ -111,7 +122,7 @@ def coverage(results: Results) -> str:
         have = {name: {cell.get(name) for cell in cells} for name in ASKED}
         missing = [f"{name} {ordered(set(asked) - have[name])}" for name, asked in ASKED.items() if set(asked) - have[name]]
         rows.append([f"{machine}: {results.name(machine)}", len(cells), ordered({cell["contender"] for cell in cells}),
-                     ordered({cell["family"] for cell in cells}), "; ".join(missing) if results.device(machine) == "cuda" else "(rules are for GPUs)"])
+                     trees_of(cells), "; ".join(missing) if results.device(machine) == "cuda" else "(rules are for GPUs)"])
     capabilities = {m["gpu"]["compute_capability"] for m in results.machines.values() if isinstance(m.get("gpu"), dict)}
     if 120 not in capabilities:
         rows.append(["RTX 5090 (sm_120)", 0, "none", "none", "everything: no such card was at hand"])
