@@ -1,13 +1,11 @@
 // Drift: rounds of verify and commit beside an fp64 model that carries its own state along the same path.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "bench_extra.hpp"
-#include "canopy/reference.hpp"
-#include "check.hpp"
 #include "host/device.hpp"
 #include "host/random.hpp"
+#include "host/rounds_model.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -25,49 +23,6 @@ host::ProblemSpec round_spec(const host::ProblemSpec& spec, int round) {
   own.family.seed = spec.seed + 900 + static_cast<std::uint64_t>(round);
   return own;
 }
-
-double relative(const std::vector<double>& want, const std::vector<double>& got) {
-  double difference = 0, squares = 0;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    difference += (got[i] - want[i]) * (got[i] - want[i]), squares += want[i] * want[i];
-  return std::sqrt(difference / squares);
-}
-
-// States in fp64, [HV][K,V].
-class Model {
- public:
-  Model(const Problem& p, const host::HostTensor& pool) {
-    for (int hv = 0; hv < p.heads_v; ++hv) states_.push_back(from_pool(p, pool, hv));
-  }
-  static std::vector<double> from_pool(const Problem& p, const host::HostTensor& pool, int hv) {
-    const std::int64_t K = p.dim_k, V = p.dim_v;
-    std::vector<double> state(K * V);
-    for (std::int64_t k = 0; k < K; ++k)
-      for (std::int64_t v = 0; v < V; ++v) state[k * V + v] = pool.get((hv * V + v) * K + k);
-    return state;
-  }
-  // Outputs [T, HV*V] from the model's own state, which then moves to `leaf`.
-  std::vector<double> step(const Problem& p, const Tree& tree, int leaf) {
-    std::vector<double> o(static_cast<std::size_t>(p.nodes) * p.heads_v * p.dim_v);
-#pragma omp parallel for
-    for (int hv = 0; hv < p.heads_v; ++hv) {
-      auto head = reference::load_head(p, 0, hv, tree);
-      head.state = states_[hv];
-      const auto out = reference::oracle(head);
-      for (int t = 0; t < p.nodes; ++t) std::copy_n(&out.o[t * p.dim_v], p.dim_v, &o[(t * p.heads_v + hv) * p.dim_v]);
-      states_[hv] = reference::commit_replay(head, leaf);
-    }
-    return o;
-  }
-  double error(const Problem& p, const host::HostTensor& pool) const {
-    double worst = 0;
-    for (int hv = 0; hv < p.heads_v; ++hv) worst = std::max(worst, relative(states_[hv], from_pool(p, pool, hv)));
-    return worst;
-  }
-
- private:
-  std::vector<std::vector<double>> states_;
-};
 
 // The best of kWords fixed random directions for each node, of outputs rounded to bf16 as a model would hold them.
 std::vector<int> decisions(const std::vector<double>& o, int width) {
@@ -94,12 +49,6 @@ std::vector<int> decisions(const std::vector<double>& o, int width) {
   return best;
 }
 
-std::vector<double> values(const host::HostTensor& tensor) {
-  std::vector<double> out(tensor.elements());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = tensor.get(static_cast<std::int64_t>(i));
-  return out;
-}
-
 Result<host::HostTensor> outputs(const Contender& contender, host::HostProblem& problem) {
   if (contender.implementation->device == CANOPY_CPU) {
     auto run = host::run_verify(problem, *contender.implementation);
@@ -119,7 +68,7 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
   auto first = host::make_problem(round_spec(spec, 0));
   if (!first) return first.error();
   host::HostTensor pool = first->tensors.at("state");
-  Model model(*first->problem(), pool);
+  host::RoundsModel model(*first->problem(), pool);
   Json reported = Json::array(), states = Json::array(), outputs_off = Json::array();
   int nodes = 0, flips = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -141,7 +90,7 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
     auto committed = run_commit(*problem, params, *commit->implementation);
     if (!committed) return committed.error();
     pool = std::move(committed->state);
-    const std::vector<double> truth = model.step(view, *tree, leaf), got = values(*o);
+    const std::vector<double> truth = model.step(view, *tree, leaf), got = host::values(*o);
     const int width = view.heads_v * view.dim_v;
     const auto wanted = decisions(truth, width), taken = decisions(got, width);
     for (int t = 0; t < view.nodes; ++t) flips += wanted[t] != taken[t];
@@ -150,7 +99,7 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
         std::find(std::begin(kReported), std::end(kReported), round + 1) != std::end(kReported)) {
       reported.push_back(round + 1);
       states.push_back(model.error(view, pool));
-      outputs_off.push_back(relative(truth, got));
+      outputs_off.push_back(host::relative(truth, got));
     }
   }
   const Problem view = *first->problem();

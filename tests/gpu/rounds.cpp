@@ -1,10 +1,10 @@
 // Many rounds of verify and commit: how far state and outputs drift from an fp64 model that takes the same path, and
 // how often the rounding of a precision changes a decision (the argmax of a random projection of o).
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "gpu/harness.hpp"
+#include "host/rounds_model.hpp"
 #include "message.hpp"
 
 namespace canopy::gpu {
@@ -19,37 +19,7 @@ ProblemSpec round_spec(int round, canopy_dtype state) {
   return spec;
 }
 
-double relative(const std::vector<double>& want, const std::vector<double>& got) {
-  double difference = 0, squares = 0;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    difference += (got[i] - want[i]) * (got[i] - want[i]), squares += want[i] * want[i];
-  return std::sqrt(difference / squares);
-}
-
-// The fp64 model: a state per value head, [K,V].
-struct Model {
-  std::vector<std::vector<double>> states;
-
-  static std::vector<double> from_pool(const Problem& p, const HostTensor& pool, int hv) {
-    const std::int64_t K = p.dim_k, V = p.dim_v;
-    std::vector<double> state(K * V);
-    for (std::int64_t k = 0; k < K; ++k)
-      for (std::int64_t v = 0; v < V; ++v) state[k * V + v] = pool.get((hv * V + v) * K + k);
-    return state;
-  }
-  // Outputs [T, HV*V] of a round from the model's own state, which then moves to `leaf`.
-  std::vector<double> step(const Problem& p, const Tree& tree, int leaf) {
-    std::vector<double> o(static_cast<std::size_t>(p.nodes) * p.heads_v * p.dim_v);
-    for (int hv = 0; hv < p.heads_v; ++hv) {
-      auto head = reference::load_head(p, 0, hv, tree);
-      head.state = states[hv];
-      const auto out = reference::oracle(head);
-      for (int t = 0; t < p.nodes; ++t) std::copy_n(&out.o[t * p.dim_v], p.dim_v, &o[(t * p.heads_v + hv) * p.dim_v]);
-      states[hv] = reference::commit_replay(head, leaf);
-    }
-    return o;
-  }
-};
+using host::relative, host::RoundsModel, host::values;
 
 // Best of kWords fixed random directions for each node.
 std::vector<int> decisions(const std::vector<double>& o, int width) {
@@ -73,12 +43,6 @@ std::vector<int> decisions(const std::vector<double>& o, int width) {
   return best;
 }
 
-std::vector<double> values(const HostTensor& tensor) {
-  std::vector<double> out(tensor.elements());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = tensor.get(i);
-  return out;
-}
-
 // `state_limit`: what 100 rounds must stay within, 0 for a figure that is reported only.
 void drift(Report& report, const Contender& contender, canopy_commit_method method, canopy_dtype state, int rounds,
            double limit) {
@@ -89,16 +53,15 @@ void drift(Report& report, const Contender& contender, canopy_commit_method meth
     params.problem = *problem.problem(), params.problem.device = CANOPY_CUDA, params.method = method;
     if (each.refuses(params).empty()) commit = &each;
   }
-  HostTensor pool = make(round_spec(0, state)).tensors.at("state");
-  Model model;
+  HostProblem first = make(round_spec(0, state));
+  HostTensor pool = first.tensors.at("state");
+  RoundsModel model(*first.problem(), pool);
   std::string line, wrong;
   double worst = 0, last_output = 0;
   for (int round = 0; round < rounds && wrong.empty(); ++round) {
     HostProblem problem = make(round_spec(round, state));
     problem.tensors.at("state") = pool;
     const Problem view = *problem.problem();
-    if (round == 0)
-      for (int hv = 0; hv < view.heads_v; ++hv) model.states.push_back(Model::from_pool(view, pool, hv));
     const Tree tree = *make_family(round_spec(round, state).family);
     const int leaf = (13 * round + 5) % kNodes;
     const Outputs out = run(contender, problem);
@@ -113,9 +76,7 @@ void drift(Report& report, const Contender& contender, canopy_commit_method meth
     if (!wrong.empty()) break;
     pool = *on->state();
     last_output = relative(model.step(view, tree, leaf), values(out.o));
-    double state_error = 0;
-    for (int hv = 0; hv < view.heads_v; ++hv)
-      state_error = std::max(state_error, relative(model.states[hv], Model::from_pool(view, pool, hv)));
+    const double state_error = model.error(view, pool);
     if (round < 100) worst = std::max({worst, state_error, last_output});
     if (round == 0 || round == 9 || round == 99 || round == 499) {
       char figures[64];
