@@ -146,6 +146,76 @@ def test_the_report_counts_what_failed_and_what_was_not_run(gpu, capsys):
     assert common.verdict() == 1, "a run without checks is no success"
 
 
+def test_a_failure_is_a_line_and_its_traceback_goes_to_standard_error(gpu, capsys):
+    def deep():
+        raise ValueError("seen\nin detail")
+
+    gpu.common.check("broken", deep)
+    said = capsys.readouterr()
+    assert said.out.endswith("FAILED broken: ValueError: seen\n"), "a line"
+    assert "---- broken" in said.err and "in deep" in said.err and "in detail" in said.err
+
+
+def test_measurements_are_kept_as_they_are_made(gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu.common, "kept", None)
+    gpu.common.record(us=1.0)  # nowhere
+    gpu.common.keep(str(tmp_path / "x.jsonl"))
+    assert (tmp_path / "x.jsonl").read_text() == ""
+    gpu.common.record(us=2.0)
+    assert (tmp_path / "x.jsonl").read_text() == '{"us": 2.0}\n'
+
+
+@pytest.mark.parametrize(
+    ("parts", "taken"), [(1, [[0, 1, 2, 3, 4]]), (2, [[0, 2, 4], [1, 3]]), (6, [[0], [1], [2], [3], [4], [4]])]
+)
+def test_configurations_are_shared_out_and_not_timed(gpu, monkeypatch, parts, taken):
+    import ahead
+    import triton
+    from triton.runtime.autotuner import Autotuner
+
+    for name in ("prune_configs", "do_bench", "check_disk_cache"):
+        monkeypatch.setattr(Autotuner, name, Autotuner.__dict__[name])  # put back afterwards
+    every = Autotuner.prune_configs
+    for part in range(parts):
+        ran = []
+        monkeypatch.setattr(Autotuner, "prune_configs", every)
+        ahead.share_of_configurations(part, parts)
+        kernel = types.SimpleNamespace(fn=lambda: None, run=lambda x, ran=ran, **options: ran.append(options["BV"]))
+        tuner = Autotuner(
+            kernel, ["x"], [triton.Config({"BV": i}) for i in range(5)], ["x"], None, None, cache_results=True
+        )
+        tuner.run(1)
+        assert ran == [*taken[part], taken[part][0]], "each once, then the first as if it were the fastest"
+
+
+def test_what_compiles_ahead_may_fail_or_hang(gpu, tmp_path, capsys):
+    import ahead
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, time\nitem = sys.argv[2]\nprint('begun', item, flush=True)\n"
+        "time.sleep(60 if 'slow' in item else 0)\nsys.exit(3 if 'bad:b/1' in item else 0)\n"
+    )
+    compiling = ahead.Compiling([str(script)], [("good", 1), ("bad:b", 2), ("slow", 1)], str(tmp_path / "logs"), 5)
+    compiling.wait()
+    compiling.stop()
+    said = capsys.readouterr().out
+    assert (
+        "compiling bad:b/1/2 ahead ended with status 3; see" in said
+        and "compiling slow/0/1 ahead was stopped 5 s after" in said
+    )
+    assert "good" not in said and "bad:b/0/2" not in said and "4 processes compiled ahead" in said
+    assert (tmp_path / "logs" / "bad-b-0-2.log").read_text() == "begun bad:b/0/2\n"
+    assert ahead.split("triton:fused:precise/1/3") == ("triton:fused:precise", 1, 3)
+
+
+def test_jobs_name_what_can_be_compiled(gpu):
+    assert dict(gpu.contenders.jobs()).keys() == {f"triton:{s}:{p}" for s, p in gpu.contenders.VARIANTS}
+    assert ("sglang:4x64", 1) in gpu.peers.jobs("folder") and not any(
+        "sglang" in job for job, _ in gpu.peers.jobs(None)
+    )
+
+
 @pytest.mark.parametrize(("arguments", "piece"), [
     (["--help"], "contenders | the Triton kernels"),
     (["--only", "operators,shrubs"], "--only shrubs: expected sections of operators, devices, contenders, peers"),
@@ -167,5 +237,7 @@ def test_without_a_gpu_it_says_so(gpu, monkeypatch, capsys):
     import run
 
     monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert run.main() == 2, "and so do the processes that compile ahead"
+    monkeypatch.setattr(sys, "argv", ["run.py", "--warm", "triton:fused:precise/0/1"])
     assert run.main() == 2
     assert capsys.readouterr().err.startswith("run.py: GPU: expected one that PyTorch sees, got none (torch ")

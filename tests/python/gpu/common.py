@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pathlib
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ import torch
 from canopy_gdn import Tree
 
 started = time.monotonic()
-results: list[dict[str, Any]] = []
+kept: pathlib.Path | None = None  # where record() writes, a line each
 
 
 @dataclass
@@ -71,26 +73,37 @@ def say(*words: Any) -> None:
 
 
 def check(name: str, run: Callable[[], Any]) -> Any:
-    """Runs a check; a failure is reported and the rest goes on."""
+    """Runs a check; a failure is a line, its traceback goes to standard error, and the rest goes on."""
     try:
         value = run()
     except Exception as error:  # noqa: BLE001, whatever breaks is a result
         sections[-1].failed.append(name)
-        say(f"FAILED {name}: {type(error).__name__}: {str(error)[:600]}")
-        print("".join(traceback.format_tb(error.__traceback__)[-3:])[:1500], flush=True)
+        failure(name, error)
         return None
     sections[-1].passed += 1
     say(f"ok     {name}" + (f": {value}" if value is not None else ""))
     return value
 
 
+def failure(name: str, error: Exception) -> None:
+    first = str(error).strip().partition("\n")[0]
+    say(f"FAILED {name}: {type(error).__name__}: {first[:300]}")
+    print(f"---- {name}\n{''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
+
+
 def record(**values: Any) -> None:
-    results.append(values)
+    """Kept at once: what was measured outlives whatever comes after it."""
+    if kept is not None:
+        with kept.open("a") as file:
+            file.write(json.dumps(values) + "\n")
 
 
-def save(path: str) -> None:
-    with open(path, "w") as file:
-        file.writelines(json.dumps(line) + "\n" for line in results)
+def keep(path: str | None) -> None:
+    """Where record() writes from now on, an empty file."""
+    global kept
+    kept = pathlib.Path(path) if path else None
+    if kept is not None:
+        kept.write_text("")
 
 
 def case(trees: list[Tree], heads: tuple[int, int] = (16, 32), dtype: torch.dtype = torch.bfloat16, seed: int = 0, raw: bool = False,

@@ -19,19 +19,42 @@ from canopy_gdn import Tree
 from canopy_gdn.integrations.sglang import TreeVerifier
 from common import best_first, case, check, exact, microseconds, not_run, record, relative, say, within
 
+SHAPES = ((1, 16), (1, 64), (4, 64), (16, 16))  # sequences and nodes beside SGLang's kernels
+
 
 def run(sglang: str | None) -> None:
     if sglang is None:
         not_run("SGLang's kernels", "no --sglang FOLDER")
     else:
         kernels = check("SGLang's kernels load", lambda: load(sglang))
-        for batch, nodes in ((1, 16), (1, 64), (4, 64), (16, 16)) if kernels else ():
+        for batch, nodes in SHAPES if kernels else ():
             check(f"SGLang's kernels and the adapter, B={batch} T={nodes}", lambda: beside(kernels, batch, nodes))
     if importlib.util.find_spec("fla") is None:
         not_run("FLA on chains", "flash-linear-attention is not installed")
         return
     check("FLA fused_recurrent on chains", lambda: fla("fused_recurrent_gated_delta_rule"))
     check("FLA chunk on chains", lambda: fla("chunk_gated_delta_rule"))
+
+
+def jobs(sglang: str | None) -> list[tuple[str, int]]:
+    """What ahead.py compiles, where it is installed. FLA's chunk kernels have dozens of configurations."""
+    fla = (
+        [("fla:chunk_gated_delta_rule", 8), ("fla:fused_recurrent_gated_delta_rule", 1)]
+        if importlib.util.find_spec("fla")
+        else []
+    )
+    return fla + ([(f"sglang:{batch}x{nodes}", 1) for batch, nodes in SHAPES] if sglang else [])
+
+
+def warm(kind: str, rest: str, sglang: str | None) -> None:
+    """The calls of a check, whatever they find."""
+    if kind == "fla":
+        fla(rest)
+        return
+    global microseconds
+    microseconds = lambda call, *_: call() is None or 0.0
+    batch, nodes = map(int, rest.split("x"))
+    beside(load(sglang), batch, nodes)
 
 
 # ---- flash-linear-attention --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Everything of the Python package that needs a GPU: python tests/python/gpu/run.py [--sglang FOLDER] [--json FILE]
+"""Everything of the Python package that needs a GPU: python tests/python/gpu/run.py [--sglang FOLDER] [--json FILE] [--logs FOLDER]
 
 | section | what it checks |
 |---|---|
@@ -8,18 +8,20 @@
 | peers | flash-linear-attention on chains; SGLang's kernels beside the adapter |
 
 Times follow the checks of a section. A table at the end; exit status 1 when a check failed or none ran, 2 when nothing can run here,
-with the reason. Triton kernels are compiled by several processes first: tuning is what takes the time.
+with the reason. Standard output has a line a check, standard error the tracebacks. Triton kernels are compiled by as many processes as
+there are cores first (ahead.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import faulthandler
 import pathlib
-import subprocess
+import signal
 import sys
-import time
+from typing import Any
 
+import ahead
 import canopy_gdn
 import common
 import contenders
@@ -46,39 +48,29 @@ def missing() -> str:
     return unusable[0] if len(unusable) == len(entries) else ""
 
 
-def compile_ahead(only: list[str]) -> dict[str, subprocess.Popen]:
-    """Processes that compile and tune what the sections will use."""
-    jobs = []
-    if "contenders" in only:
-        jobs += [f"{strategy}:{precision}" for strategy, precision in contenders.VARIANTS]
-    if "peers" in only and importlib.util.find_spec("fla"):
-        jobs += ["fla:fused_recurrent_gated_delta_rule", "fla:chunk_gated_delta_rule"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return {job: subprocess.Popen([sys.executable, __file__, "--warm", job], **quiet) for job in jobs}
+def compile_ahead(options: argparse.Namespace) -> ahead.Compiling:
+    """Processes that compile what the sections will use."""
+    jobs = contenders.jobs() if "contenders" in options.only else []
+    jobs += peers.jobs(options.sglang) if "peers" in options.only else []
+    more = ["--sglang", options.sglang] if options.sglang else []
+    return ahead.Compiling([__file__, *more], [] if options.no_ahead else jobs, options.logs)
 
 
-def compiled(compiling: dict[str, subprocess.Popen], seconds: float = 240) -> None:
-    """Waits for them. One that fails or hangs is said and not fatal: the check that needs its kernels compiles them, or fails itself."""
-    until = time.monotonic() + seconds
-    for job, process in compiling.items():
-        try:
-            status = process.wait(timeout=max(until - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = f"nothing after {seconds:.0f} s"
-        if status:
-            say(f"       compiling {job} ahead ended with {status}")
-
-
-def warm(what: str) -> None:
-    kind, _, rest = what.partition(":")
-    peers.fla(rest) if kind == "fla" else contenders.warm(kind, rest)
+def warm(item: str, sglang: str | None) -> None:
+    job, part, parts = ahead.split(item)
+    ahead.share_of_configurations(part, parts)
+    kind, _, rest = job.partition(":")
+    if kind == "triton":
+        contenders.warm(*rest.split(":"))
+    else:
+        peers.warm(kind, rest, sglang)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sglang", help="folder that holds an unpacked sglang/ (pip download --no-deps sglang, unzip)")
-    parser.add_argument("--json", help="write the measurements there, a line each")
+    parser.add_argument("--json", help="write the measurements there, a line each, as they are made")
+    parser.add_argument("--logs", help="folder for the output of the processes that compile ahead")
     parser.add_argument(
         "--only", default=",".join(SECTIONS), help="sections in the order to run (default: %(default)s)"
     )
@@ -98,38 +90,45 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def stopped(number: int, frame: Any) -> None:
+    sys.exit(128 + number)
+
+
 def main() -> int:
     options = arguments()
     if why := missing():
         print(f"run.py: {why}", file=sys.stderr)
         return 2
     if options.warm:
-        warm(options.warm)
+        warm(options.warm, options.sglang)
         return 0
+    signal.signal(signal.SIGTERM, stopped)
+    faulthandler.register(signal.SIGTERM, chain=True)  # says where it hangs, also inside a call that does not return
     say(
         f"torch {torch.__version__}, canopy-gdn {canopy_gdn.__version__}, {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     )
-    compiling = {} if options.no_ahead else compile_ahead(options.only)
+    common.keep(options.json)
+    compiling = compile_ahead(options)
+    runs = {
+        "operators": lambda: (operators.cost(), convolution.cost()),
+        "devices": devices.run,
+        "contenders": contenders.run,
+        "peers": lambda: peers.run(options.sglang),
+    }
     try:
         if "operators" in options.only:
             with common.section("operators"):  # while the others compile
                 operators.run()
                 convolution.run()
-        compiled(compiling)
-        runs = {
-            "operators": lambda: (operators.cost(), convolution.cost()),
-            "devices": devices.run,
-            "contenders": contenders.run,
-            "peers": lambda: peers.run(options.sglang),
-        }
+        compiling.wait()
         for name in options.only:
             with common.section(name):
                 runs[name]()
+    except SystemExit:  # stopped from outside: what was found until then is said
+        common.say("stopped")
+        common.sections[-1].failed.append("stopped before its end")
     finally:
-        for process in compiling.values():
-            process.kill()
-        if options.json:
-            common.save(options.json)
+        compiling.stop()
     return common.verdict()
 
 
