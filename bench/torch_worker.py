@@ -204,8 +204,11 @@ def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         sets = [arguments]
     found, calls = {}, {}
     for contender in wanted:
-        own = [make(contender, one) for one in sets]
-        checked = check(contender, own[0](), expected, request)
+        try:
+            own = [make(contender, one) for one in sets]
+            checked = check(contender, own[0](), expected, request)
+        except Exception as error:
+            raise RuntimeError(f"{contender.name}: {type(error).__name__}: {error}") from error
         found[contender.name] = base_record(contender, request, max(tree.depth for tree in trees)) | checked
         if len(expected) < request["B"]:
             found[contender.name]["checked_sequences"] = len(expected)

@@ -216,6 +216,59 @@ def test_jobs_name_what_can_be_compiled(gpu):
     )
 
 
+@pytest.fixture
+def worker(gpu, monkeypatch):
+    """bench/torch_worker.py with a clock that says 0.5 ms a replay."""
+    monkeypatch.syspath_prepend(str(GPU.parents[2] / "bench"))
+    for name in ("contenders", "peers", "common"):  # bench/ has a contenders.py too
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import torch_worker
+
+    moment = types.SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda end: 0.5)
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: moment)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(L2_cache_size=20_000))
+    yield torch_worker
+    for name in ("torch_worker", "contenders", "records"):
+        sys.modules.pop(name, None)
+
+
+def test_the_worker_of_the_benchmark_answers_with_the_cells_it_was_asked_for(worker, monkeypatch):
+    import runner
+    import schema
+    import shapes
+
+    captured = []
+
+    def capture(calls):
+        captured.append(len([call() for call in calls]))
+        return types.SimpleNamespace(replay=lambda: None), 40
+
+    monkeypatch.setattr(worker, "capture", capture)
+    request = shapes.of_family("cuda", "chain", 6, 2, caches=["warm", "cold"], repeat=7, warm_ups=2, most_seconds=60, checked=1,
+                               H=1, HV=2, K=16, V=16)  # fmt: skip
+    found = worker.answer(request)
+    asked, checker = runner.asked(request), schema.validator()
+    for record in found:
+        checker.validate(record | {"commit": "0123456789ab", "environment": "01234567"})
+        assert record["passed"] and record["checked_sequences"] == 1, record
+        assert (record["n"], record["median_us"]) == (7, 12.5) and runner.answered(record) in asked
+    names = {record["contender"] for record in found}
+    assert len(found) == 2 * len(names) and {"dispatched", "triton_split fast", "triton_serial fp32"} <= names
+    assert set(captured) == {1, 7}, "warm: the same buffers; cold: over twice the L2 of 20 kB at 6568 bytes a set"
+
+
+def test_the_worker_names_the_contender_that_fails(worker, monkeypatch):
+    import shapes
+
+    def broken(contender, arguments):
+        raise ValueError("no such kernel")
+
+    monkeypatch.setattr(worker, "triton_call", broken)
+    request = shapes.of_family("cuda", "chain", 6, 1, H=1, HV=2, K=16, V=16, caches=["warm"])
+    with pytest.raises(RuntimeError, match="triton_fused precise: ValueError: no such kernel"):
+        worker.answer(request)
+
+
 @pytest.mark.parametrize(("arguments", "piece"), [
     (["--help"], "contenders | the Triton kernels"),
     (["--only", "operators,shrubs"], "--only shrubs: expected sections of operators, devices, contenders, peers"),
