@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,7 @@ def options(text: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where it can run")
     parser.add_argument("--threads", type=int, default=1, help="OpenMP threads (CPU)")
     parser.add_argument("--quick", action="store_true", help="the ends of every axis: within five minutes of GPU time")
+    parser.add_argument("--seconds", type=float, help="ask nothing more after so long, 0: no limit (on a GPU 480, with --quick 300)")
     parser.add_argument("--out", type=Path, help="the folder to write to (out/bench/MACHINE)")
     return parser
 
@@ -43,6 +46,11 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None = None) -
     if not Path(chosen.program).exists():
         parser.error(f"--program {chosen.program}: no such file; make build makes it")
     chosen.device = chosen.device or default_device(chosen.program)
+    if chosen.seconds is None:
+        chosen.seconds = 0 if chosen.device == "cpu" else 300 if chosen.quick else 480
+    chosen.folder = None  # known once something was measured
+    chosen.cut = 0  # requests that the time did not suffice for
+    chosen.until = time.monotonic() + chosen.seconds if chosen.seconds > 0 else math.inf
     return chosen
 
 
@@ -52,14 +60,20 @@ def folder(chosen: argparse.Namespace, environment: records.Record) -> Path:
 
 
 def measure(
-    chosen: argparse.Namespace, name: str, requests: list[Request], program: Program | None = None, python: bool = False
+    chosen: argparse.Namespace, name: str, requests: list[Request], program: Program | None = None, python: bool = False, share: float = 1
 ) -> list[str]:
-    """Fills NAME.jsonl of this machine; what failed, in words. `program` answers in place of `canopy bench --requests`."""
+    """Fills NAME.jsonl of this machine; what failed, in words. `program` answers in place of `canopy bench --requests`; `share` of all the
+    time that was given is the most that it takes."""
+    if not requests:
+        return []
     own = serve(chosen.program)
     try:
         environment = env.environment(own, chosen.device, chosen.threads, python)
-        path = folder(chosen, environment) / f"{name}.jsonl"
-        failures = fill(path, environment, requests, (program or own).ask)
+        chosen.folder = folder(chosen, environment)
+        path = chosen.folder / f"{name}.jsonl"
+        until = min(chosen.until, time.monotonic() + share * chosen.seconds) if chosen.seconds else math.inf
+        failures, cut = fill(path, environment, requests, (program or own).ask, until)
+        chosen.cut += cut
         env.close_file(path, own, chosen.device)
         return failures
     finally:

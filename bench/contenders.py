@@ -7,6 +7,7 @@ python3 bench/contenders.py [PROGRAM] lists what this machine can measure.
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import json
 import os
@@ -89,6 +90,20 @@ def torch_contenders() -> list[Contender]:
 def registry(environment: dict[str, Any]) -> list[Contender]:
     """All that this machine can measure."""
     return from_program(environment) + torch_contenders()
+
+
+def contending(cells: list[dict[str, Any]], near: float = 1.1) -> list[str]:
+    """Who can win: implementations at default precision that the dispatcher may pick and that on some of these cells took at most `near`
+    times the best; with them what tables divide by, however slow, the serial kernels and the fused one."""
+    groups: dict[Any, dict[str, float]] = collections.defaultdict(dict)
+    for cell in cells:
+        free = cell.get("precision") == "default" and cell.get("passed") and not cell.get("named_only")
+        if free and cell["contender"].partition("_")[0] in ("cpu", "cuda"):
+            at = tuple(cell.get(name) for name in ("B", "T", "family", "depth", "HV", "state", "cache"))
+            groups[at][cell["contender"]] = cell["median_us"]
+    found = {name for times in groups.values() for name, time in times.items() if time <= near * min(times.values())}
+    found |= {name for times in groups.values() for name in times if "serial" in name or name.endswith("_fused")}
+    return sorted(found)
 
 
 def known(name: str, environment: dict[str, Any]) -> bool:

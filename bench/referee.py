@@ -1,7 +1,9 @@
-"""Everything, with one command: python3 bench/referee.py [--quick] (`make bench`). Again after an interruption, it goes on where it stopped.
+"""Everything, with one command: python3 bench/referee.py [--quick] (`make bench`). Again, after an interruption or when the time of
+--seconds was over, it goes on where it stopped.
 
-Sweep, peers, memory, errors and drift into out/bench/MACHINE; then, unless --quick, the folder is published as results/MACHINE and the
-dispatch tables and the tables of the documents are made from it. docs/benchmarks.md says what to commit.
+The core of the sweep, memory, errors, drift, peers and the rest of the sweep, so that what most hangs on comes first, into
+out/bench/MACHINE; then, unless --quick, the folder is published as results/MACHINE and the dispatch tables and the tables of the documents
+are made from it. docs/benchmarks.md says what to commit.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import dispatch
 import env
 import memory
 import numerics
+import records
 import report
 import rounds
 import schema
@@ -27,12 +30,12 @@ NAMES = ("sweep", "peers", "memory", "accuracy", "rounds")
 
 
 def publish(measured: Path, machine: str, results: Path) -> Path:
-    """Files of this run in place of the machine's older ones; a part that was not run keeps its older file."""
+    """Files of this run in place of the machine's older ones; a part that gave nothing keeps its older file."""
     folder = results / machine
     folder.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         source = measured / f"{name}.jsonl"
-        if source.exists():
+        if any(record["type"] != "environment" for record in records.read(source)):
             shutil.copyfile(source, folder / source.name)
     return folder
 
@@ -45,14 +48,16 @@ def build_again(program: str) -> None:
 
 def measure(chosen: argparse.Namespace) -> list[str]:
     failures: list[str] = []
-    for part in (sweep, memory, numerics, rounds):
-        failures += [f"{part.__name__}: {failure}" for failure in part.run(chosen)]
+    parts = (sweep.core, memory.run, numerics.run, rounds.run, sweep.peers, sweep.rest)
+    for part in parts:
+        failures += [f"{part.__module__}: {failure}" for failure in part(chosen)]
     return failures
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.options(__doc__)
     parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)  # tests publish elsewhere
+    parser.add_argument("--publish", action="store_true", help="publish what there is, though the time did not suffice for all")
     chosen = command.parse(parser, arguments)
     chosen.only = ""
     own = command.serve(chosen.program)
@@ -64,7 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     status = schema.main([str(path) for path in sorted(measured.glob("*.jsonl"))])
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
-    if chosen.quick or status:
+    if chosen.cut:
+        print(f"the time did not suffice for {chosen.cut} requests: the same command again goes on with them", file=sys.stderr)
+    if chosen.quick or status or (chosen.cut and not chosen.publish):
         return 1 if failures or status else 0
     folder = publish(measured, machine, chosen.results)
     print(f"published in {folder}; docs/benchmarks.md says what to commit")

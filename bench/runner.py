@@ -7,6 +7,7 @@ The program is `canopy bench --requests -` or bench/torch_worker.py: a request i
 from __future__ import annotations
 
 import json
+import math
 import queue
 import subprocess
 import sys
@@ -134,8 +135,8 @@ def duration(seconds: float) -> str:
 class Progress:
     """A line on a terminal, rewritten; in a log one every half minute."""
 
-    def __init__(self, label: str, total: int) -> None:
-        self.label, self.total, self.begun, self.said = label, total, time.monotonic(), float("-inf")
+    def __init__(self, label: str, total: int, until: float = math.inf) -> None:
+        self.label, self.total, self.until, self.begun, self.said = label, total, until, time.monotonic(), float("-inf")
         self.terminal = sys.stderr.isatty()
 
     def step(self, done: int, what: str) -> None:
@@ -144,6 +145,8 @@ class Progress:
             return
         self.said = now
         left = f"{duration((now - self.begun) / done * (self.total - done))} left" if done else "just begun"
+        if self.until < math.inf:
+            left += f", stops in {duration(max(0, self.until - now))}"
         text = f"{self.label} {done}/{self.total}, {left}: {what}"
         print(f"\r\033[K{text}" if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
 
@@ -163,13 +166,19 @@ def open_file(path: Path, environment: Record) -> set[tuple[Any, ...]]:
     return {answered(record) for record in held if record["type"] != "environment"}
 
 
-def fill(path: Path, environment: Record, requests: Iterable[Request], ask: Callable[[Request], list[Record]]) -> list[str]:
-    """Asks what the file does not hold yet and appends each answer as it comes. Returns what failed, in words."""
+def fill(
+    path: Path, environment: Record, requests: Iterable[Request], ask: Callable[[Request], list[Record]], until: float = math.inf
+) -> tuple[list[str], int]:
+    """Asks what the file does not hold yet and appends each answer as it comes; after `until` (time.monotonic()) nothing more. Returns
+    what failed, in words, and how many were not asked."""
     known = open_file(path, environment)
     todo = [request for request in requests if not known.issuperset(asked(request))]
-    progress, failures, kept = Progress(path.stem, len(todo)), [], 0
+    progress, failures, kept, cut = Progress(path.stem, len(todo), until), [], 0, 0
     with path.open("a") as file:
         for done, request in enumerate(todo):
+            if time.monotonic() >= until:
+                cut = len(todo) - done
+                break
             progress.step(done, words(request))
             try:
                 answer = ask(request)
@@ -179,5 +188,6 @@ def fill(path: Path, environment: Record, requests: Iterable[Request], ask: Call
             file.write("".join(records.line(records.attach(record, environment)) for record in answer))
             file.flush()
             kept += len(answer)
-    progress.close(f"{path}: {kept} records of {len(todo) - len(failures)} requests, {len(failures)} failed")
-    return failures
+    answered = len(todo) - len(failures) - cut
+    progress.close(f"{path}: {kept} records of {answered} requests, {len(failures)} failed" + (f", {cut} not asked: the time was over" if cut else ""))
+    return failures, cut

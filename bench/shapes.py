@@ -7,7 +7,12 @@
     specla     SpecLA's trees: top-2 and top-4, depth 4, 12, 24, 16 and 32 nodes
     real       the published trees of data/trees
     grid       depth by width: spines whose levels all have the same number of nodes
+    alike      chains whose keys lean on one vector, beside those of random keys: what a series loses by depth (GPU)
     commit     the state after the accepted path, all layers in one launch (GPU)
+
+On a GPU the core, which most tables are made of, is measured first, by every contender in every precision and with longer replays. The
+rest is asked of the contenders that came near the best somewhere in the core (bench/sweep.py) and in the order of its weight, so that a
+run that was cut off lacks what matters least.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from records import ROOT
-from runner import Request
+from runner import Request, name_of
 
 NODES = {"cpu": (4, 8, 16, 32, 64, 128, 256), "cuda": (3, 8, 16, 32, 64, 100, 128, 200, 256)}
 BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 2, 4, 8, 16)}
@@ -30,9 +35,13 @@ FAMILIES: tuple[tuple[str, str, int, Any], ...] = (
     ("caterpillar", "caterpillar", 1, lambda n: n), ("spine", "spine", 4, lambda n: max(1, n // 2)), ("random", "random", 4, lambda n: n))  # fmt: skip
 EFFORT: dict[str, dict[str, Any]] = {
     "cpu": {"caches": ["warm"], "contenders": "fast", "threads": 1, "repeat": 21, "warm_ups": 1, "most_seconds": 4.0},
-    "cuda": {"caches": ["warm", "cold"], "contenders": "all", "repeat": 200, "warm_ups": 25, "most_seconds": 1.5, "checked": 1},
-}
-QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {"contenders": "fast", "most_seconds": 0.3}}
+    "cuda": {"caches": ["warm", "cold"], "contenders": "fast", "repeat": 200, "warm_ups": 25, "least": 20, "checked": 1,
+             "replay_seconds": 1e-4, "share": 0.03},
+}  # fmt: skip
+CORE: dict[str, Any] = {"contenders": "all", "replay_seconds": 1.6e-4, "share": 0.05}
+QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {}}
+CORE_TREES = {"chain": (2, 4, 8, 16, 32, 64, 128, 256), "best-first-4": (3, 8, 16, 32, 64, 128, 256), "balanced-2": (64, 128, 256)}
+ALIKE: dict[str, Any] = {"keys": "similar", "cosine": 0.9}
 LEVELS, WIDTHS = (2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -81,8 +90,29 @@ def real(device: str, batch: int, trees: list[tuple[str, list[int]]]) -> Iterato
         yield shape(device, "published", len(parents), batch, name=name, trees=[parents])
 
 
+def core(batch: int) -> Iterator[Request]:
+    """What the tables of docs/benchmarks.md compare, on a GPU."""
+    for label, sizes in CORE_TREES.items():
+        yield from (of_family("cuda", label, nodes, batch) for nodes in sizes)
+    for nodes in CORE_TREES["chain"]:
+        yield of_family("cuda", "chain", nodes, batch) | ALIKE | {"name": "chain, keys alike"}
+
+
+def weight(request: Request) -> int:
+    """How much of the tables hangs on a shape that is not in the core: the smaller, the more."""
+    usual, ends = request["HV"] == 32 and request["state"] == "f32", request["B"] in (1, 16)
+    plain = name_of(request) in ("chain", "best-first-4")
+    if usual and ends:
+        return 1
+    if plain and request["B"] <= 16 and (request["HV"] == 32 or request["state"] == "f32"):
+        return 2
+    return 3 if usual and request["B"] <= 16 else 4
+
+
 def everything(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
     cuda = device == "cuda"
+    for batch in (1, 16) if cuda else ():
+        yield from core(batch)
     for batch in BATCHES[device]:
         for nodes in NODES[device]:
             yield from (of_family(device, label, nodes, batch) for label, *_ in FAMILIES)
@@ -99,7 +129,7 @@ def everything(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Requ
     for batch in (32, 64):
         yield from (of_family(device, label, nodes, batch) for nodes in NODES[device] for label in ("chain", "best-first-4"))
     for heads_v, state in ((48, "f32"), (32, "bf16"), (48, "bf16")):
-        for batch in BATCHES[device]:
+        for batch in ends if heads_v == 48 and state == "bf16" else BATCHES[device]:
             for nodes in NODES[device]:
                 yield from (of_family(device, label, nodes, batch, HV=heads_v, state=state) for label in ("chain", "best-first-4"))
     yield from (commit(batch) for batch in ends)
@@ -122,12 +152,19 @@ def commit(batch: int) -> Request:
     return shape("cuda", "best-first", 64, batch, measure="commit", name="commit, 24 layers", layers=24)
 
 
+def in_core(request: Request) -> bool:
+    return bool(request["contenders"] == "all")
+
+
 def sweep(device: str, trees: list[tuple[str, list[int]]], quick: bool = False, threads: int = 1) -> list[Request]:
-    """The requests of the sweep, each once. Shuffled: the time left is a fair guess, and a GPU that grows hot is no effect of size.
-    The usual layer first, which is what the page draws."""
+    """The requests of the sweep, each once. Shuffled: the time left is a fair guess, and a GPU that grows hot is no effect of size. On a
+    GPU by weight, the core first."""
     effort = EFFORT[device] | (QUICK[device] if quick else {}) | ({"threads": threads} if device == "cpu" else {})
     chosen = {json.dumps(request): request for request in (few if quick else everything)(device, trees)}
-    requests = [request | effort for request in chosen.values()]
+    by_weight = device == "cuda" and not quick
+    first = {json.dumps(request) for batch in (1, 16) for request in (*core(batch), commit(batch))} if by_weight else set()
+    requests = [request | effort | (CORE if text in first else {}) for text, request in chosen.items()]
     random.Random(0).shuffle(requests)
-    requests.sort(key=lambda request: (request["HV"], request["state"] != "f32"))
+    if by_weight:
+        requests.sort(key=lambda request: 0 if in_core(request) else weight(request))
     return requests

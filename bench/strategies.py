@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from records import ROOT
-from results import NOT_MEASURED, Results, table, us
+from results import NOT_MEASURED, Results, error, table, us
 
 SHAPES = (("chain", 16), ("chain", 64), ("chain", 256), ("best-first", 64), ("best-first", 128), ("best-first", 256))
 NODES = (4, 8, 16, 32, 64, 128, 256)
@@ -36,6 +36,27 @@ def solver_times(results: Results) -> str:
                 if any(times) or results.device(machine) == "cuda":
                     rows.append([words, machine, B, *(us(time) if time else NOT_MEASURED for time in times)])
     return table(["solver", "file", "batch", *(f"{family} {T}" for family, T in SHAPES)], rows)
+
+
+DEPTHS = (1, 3, 7, 15, 31, 63, 127, 255)
+SERIES = {"substitution": ("fused", "closed_form"), "Neumann": ("neumann",), "squaring": ("squaring",)}
+
+
+def solver_depths(results: Results) -> str:
+    """Time and error of substitution and of the two series on chains, by depth, with random keys and with keys that are alike."""
+    rows = []
+    for machine in results.cells:
+        for B in (1, 16) if results.device(machine) == "cuda" else ():
+            for keys, family in (("random", "chain"), ("cosine 0.9", "chain, keys alike")):
+                for words, strategies in SERIES.items():
+                    entries = []
+                    for depth in DEPTHS:
+                        cells = results.find(machine, family=family, T=depth + 1, B=B, cache=results.cache(machine), precision="default")
+                        own = [cell for cell in cells if cell["contender"].partition("_")[2] in strategies]
+                        entries.append(f"{us(own[0]['median_us'])} ({error(own[0]['relative'])})" if own else NOT_MEASURED)
+                    if set(entries) != {NOT_MEASURED}:
+                        rows.append([words, machine, B, keys, *entries])
+    return table(["solver", "file", "batch", "keys", *(f"depth {depth}" for depth in DEPTHS)], rows or [[NOT_MEASURED] + [""] * (3 + len(DEPTHS))])
 
 
 def compressed(results: Results) -> str:

@@ -1,7 +1,7 @@
 """Times of every contender on every shape (bench/shapes.py): python3 bench/sweep.py [--quick] [--device cpu|cuda] [--base COMMIT].
 
-Writes sweep.jsonl, and peers.jsonl where PyTorch and Triton can measure on a GPU, into out/bench/MACHINE; again after an interruption, it
-asks only what is missing. --base COMMIT builds that commit too, asks both in turn and says what became faster and slower; it keeps nothing.
+Writes sweep.jsonl, and peers.jsonl where PyTorch and Triton can measure on a GPU, into out/bench/MACHINE; again after an interruption or
+when the time of --seconds is over, it asks only what is missing. --base COMMIT builds that commit too, asks both in turn and says what became faster and slower; it keeps nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import base
 import command
 import contenders
+import records
 import shapes
 from runner import Program, Request, name_of
 
@@ -34,14 +35,39 @@ def torch_has_a_gpu() -> bool:
     return subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == 0
 
 
+def core(chosen: argparse.Namespace) -> list[str]:
+    """What most tables are made of, on a GPU."""
+    return command.measure(chosen, "sweep", requests_of(chosen, lambda r: shapes.in_core(r) and chosen.only in name_of(r)))
+
+
+def rest(chosen: argparse.Namespace) -> list[str]:
+    """All other shapes: after a core, of those contenders that it left in the running."""
+    requests = requests_of(chosen, lambda r: not shapes.in_core(r) and chosen.only in name_of(r))
+    if chosen.folder and chosen.device == "cuda" and not chosen.quick:
+        held = records.read(chosen.folder / "sweep.jsonl")
+        names = contenders.contending([record for record in held if record["type"] == "cell"])
+        if names:
+            print(f"the rest of the sweep: {', '.join(names)}", file=sys.stderr)
+            requests = [request | {"contenders": ",".join([*names, "floor"])} for request in requests]
+    return command.measure(chosen, "sweep", requests)
+
+
+def peers(chosen: argparse.Namespace) -> list[str]:
+    """Chains and best-first trees of the core, those of the tables first, in at most an eighth of the time: shapes may want kernels compiled."""
+    if chosen.device != "cuda" or not torch_has_a_gpu():
+        return []
+
+    def keep(r: Request) -> bool:
+        timed = r.get("measure", "time") == "time" and (r["HV"], r["state"]) == (32, "f32")  # the layer that the worker's contenders take
+        return timed and name_of(r) in ("chain", "best-first-4") and chosen.only in name_of(r) and (chosen.quick or shapes.in_core(r))
+
+    requests = sorted(requests_of(chosen, keep), key=lambda r: r["T"] not in (16, 64, 128, 256))
+    worker = Program(WORKER, patience=max(60.0, chosen.seconds / 6) if chosen.seconds else 900.0)
+    return command.measure(chosen, "peers", requests, worker, python=True, share=0.125)
+
+
 def run(chosen: argparse.Namespace) -> list[str]:
-    requests = requests_of(chosen, lambda request: chosen.only in name_of(request))
-    failures = command.measure(chosen, "sweep", requests)
-    if chosen.device == "cuda" and torch_has_a_gpu():
-        # The worker's contenders take one state type and one shape of layer; their serial kernels keep 4 GiB of snapshots at the most.
-        peers = [r for r in requests if r.get("measure", "time") == "time" and r["state"] == "f32" and r["HV"] == 32 and r["B"] * r["T"] <= 2048]
-        failures += command.measure(chosen, "peers", peers, Program(WORKER), python=True)
-    return failures
+    return [*core(chosen), *rest(chosen), *peers(chosen)]
 
 
 def options() -> argparse.ArgumentParser:

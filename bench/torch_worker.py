@@ -1,8 +1,9 @@
 """Answers the requests of bench/runner.py for what PyTorch calls: Triton's kernels and peers, beside canopy's own through its operators.
 
 All contenders of a request take the same inputs (raw gates, L2 norm inside, as models call the layer) and are timed in turn in one process:
-CUDA events around replays of CUDA graphs, warm (the same buffers) and cold (copies that go round over twice the L2). The plan of the trees is
-made before. FLA gets its gates and the keys of every value head ready made, which favours it; it takes chains only. Not run on a GPU yet.
+CUDA events around replays of CUDA graphs, warm (the same buffers) and cold (copies that go round over twice the L2), in rounds that a contender
+leaves with its number of replays or its share of time, as in src/host/replays.hpp. The plan of the trees is made before. A contender that
+fails is left out and named on standard error. FLA gets its gates and the keys of every value head ready made, which favours it; it takes chains only. Not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +26,7 @@ from canopy_gdn import Tree
 from contenders import Contender, same_as_default, torch_contenders
 from records import ROOT, four_digits, quantile
 
-LAUNCHES, MOST_COPIES = 40, 80
+LAUNCHES, MOST_COPIES, ROUNDS_AT_ONCE = 40, 80, 5
 LIMITS = {"fp32": 1e-5, "precise": 2e-5, "fast": 1e-2, "default": 1e-3}  # of o before it is rounded, docs/math.md
 ROUNDING = {"f32": 0.0, "bf16": 2.0**-8, "f16": 2.0**-11}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -127,38 +127,58 @@ def make(contender: Contender, arguments: dict[str, Any]) -> Call:
     return sglang_call(arguments) if contender.name.startswith("sglang_") else canopy_call(arguments)
 
 
-def capture(calls: list[Call]) -> tuple[Any, int]:
-    """A graph that goes over the copies in turn, and its launches."""
+def graph_of(calls: list[Call]) -> Any:
+    """A CUDA graph of these calls, one after the other."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for call in calls:
+        for call in dict.fromkeys(calls):
             call()
     torch.cuda.current_stream().wait_stream(stream)
-    graph, launches = torch.cuda.CUDAGraph(), max(LAUNCHES, len(calls))
+    graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for launch in range(launches):
-            calls[launch % len(calls)]()
-    return graph, launches
+        for call in calls:
+            call()
+    return graph
+
+
+def timed(graph: Any) -> tuple[Any, Any]:
+    """Events around a replay."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    graph.replay()
+    end.record()
+    return start, end
+
+
+def capture(copies: list[Call], seconds: float) -> tuple[Any, int]:
+    """A graph that goes over the copies in turn, whole times, for about so long; and its launches."""
+    calls = copies if len(copies) > 1 else copies * 8
+    graph = graph_of(calls)
+    graph.replay()
+    start, end = timed(graph)
+    end.synchronize()
+    turns = round(min(seconds / (start.elapsed_time(end) * 1e-3), LAUNCHES / len(calls)))
+    return (graph_of(calls * turns), len(calls) * turns) if turns > 1 else (graph, len(calls))
 
 
 def times(calls: dict[str, list[Call]], request: dict[str, Any]) -> dict[str, list[float]]:
-    """Microseconds of a launch, a value a replay; the contenders in turn."""
-    graphs = {name: capture(copies) for name, copies in calls.items()}
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    begun = time.monotonic()
-    for number in range(request["warm_ups"] + request["repeat"]):
-        for name, (graph, launches) in graphs.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if number >= request["warm_ups"]:
-                found[name].append(start.elapsed_time(end) * 1000 / launches)
-        if number >= request["warm_ups"] and time.monotonic() - begun > request["most_seconds"]:
-            break
-    return found
+    """Microseconds of a launch, a value a replay; the contenders in turn, several rounds at once, so that the GPU never waits for Python."""
+    graphs = {name: capture(copies, request["replay_seconds"]) for name, copies in calls.items()}
+    all_replays: dict[str, list[float]] = {name: [] for name in calls}  # milliseconds
+    warm_ups = request["warm_ups"]
+
+    def goes_on(name: str) -> bool:
+        kept, spent = len(all_replays[name]) - warm_ups, sum(all_replays[name]) * 1e-3
+        return kept < request["repeat"] and (kept < request["least"] or spent < request["share"])
+
+    while present := [name for name in calls if goes_on(name)]:
+        graphs[present[-1]][0].replay()  # not timed: while it runs, Python gets ahead
+        events = [(name, *timed(graphs[name][0])) for _ in range(ROUNDS_AT_ONCE) for name in present]
+        torch.cuda.synchronize()
+        for name, start, end in events:
+            all_replays[name].append(start.elapsed_time(end))
+    return {name: [ms * 1000 / graphs[name][1] for ms in taken[warm_ups:]] for name, taken in all_replays.items()}
 
 
 def check(contender: Contender, o: torch.Tensor, expected: np.ndarray, request: dict[str, Any]) -> dict[str, Any]:
@@ -189,31 +209,44 @@ def bytes_of(arguments: dict[str, Any]) -> float:
     return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
 
 
+def another(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same problem in other memory."""
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+
+
+def left_out(name: str, why: Exception) -> None:
+    print(f"{name} is left out: {type(why).__name__}: {str(why).strip()[:300]}", file=sys.stderr, flush=True)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
     trees = trees_of(request)
     arguments = problem(request, trees, request["seed"])
-    timed = request.get("measure", "time") == "time"
-    if timed and request["device"] == "cpu":
+    with_times = request.get("measure", "time") == "time"
+    if with_times and request["device"] == "cpu":
         raise ValueError("measure time: expected device cuda; on a CPU Triton's kernels are interpreted, only measure accuracy means something")
     expected = exact(arguments, min(request.get("checked", request["B"]), request["B"]))
     wanted = [c for c in torch_contenders() if not c.chains_only or all(tree.depth == len(tree) - 1 for tree in trees)]
+    sets = [arguments]
     if request["device"] == "cuda":
         copies = min(MOST_COPIES, int(2 * torch.cuda.get_device_properties(0).L2_cache_size / bytes_of(arguments)) + 1)
-        sets = [arguments] + [problem(request, trees, request["seed"] + 1000 + i) for i in range(copies - 1)]
-    else:
-        sets = [arguments]
+        sets += [another(arguments) for _ in range(copies - 1)]
     found, calls = {}, {}
     for contender in wanted:
         try:
             own = [make(contender, one) for one in sets]
             checked = check(contender, own[0](), expected, request)
-        except Exception as error:
-            raise RuntimeError(f"{contender.name}: {type(error).__name__}: {error}") from error
+        except Exception as why:  # noqa: BLE001, the others are measured all the same
+            left_out(contender.name, why)
+            continue
         found[contender.name] = base_record(contender, request, max(tree.depth for tree in trees)) | checked
         if len(expected) < request["B"]:
             found[contender.name]["checked_sequences"] = len(expected)
         calls[contender.name] = own
-    if not timed:
+    if not found:
+        raise RuntimeError("every contender failed")
+    if not with_times:
         return [record | {"type": "accuracy"} for record in found.values()]
     out = []
     for cache in request["caches"]:

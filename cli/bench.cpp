@@ -81,7 +81,7 @@ int run(const CLI::App& command, Options options) {
   Effort& effort = options.effort;
   if (effort.repeat == 0) effort.repeat = device ? 200 : 21;
   if (device)
-    effort.warm_ups = 25, effort.cold = true, effort.most_seconds = 1.5;
+    effort.warm_ups = 25, effort.cold = true;
   else
     effort.warm = !options.cold, effort.cold = options.cold;
   const double peak = device ? 0 : measured_peak(effort.threads);
@@ -123,7 +123,9 @@ void add_bench_command(CLI::App& app, int& status) {
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or describe one with the options below");
   add_device_option(*command, options->device);
-  command->add_option("--impl", effort.contenders, "fast (all but the reference), all (and every precision), or a name")
+  command
+      ->add_option("--impl", effort.contenders,
+                   "fast (all but the reference), all (and every precision), or names with commas between them")
       ->capture_default_str();
   command->add_option("--threads", effort.threads, "OpenMP threads")->check(CLI::Range(1, 1024))->capture_default_str();
   command->add_option("--repeat", effort.repeat, "timed runs of each (default: 21, on the GPU 200)")

@@ -11,10 +11,14 @@ namespace canopy::cli {
 
 // How much to measure.
 struct Effort {
-  std::string contenders = "fast";  // fast (all but the reference, default precision), all (every precision), a name
-  int threads = 1;                  // CPU
-  int repeat = 21, warm_ups = 0;    // timed runs of each contender, and those before them that are not kept
-  double most_seconds = 1e9;        // no further round is begun after this much time in one state of the caches
+  // fast (all but the reference, default precision), all (every precision), or names with commas between them; on a GPU
+  // the plan and the floor are among the first two and can be named too.
+  std::string contenders = "fast";
+  int threads = 1;                // CPU
+  int repeat = 21, warm_ups = 0;  // timed runs of each contender, and those before them that are not kept
+  double most_seconds = 1e9;      // CPU: no further round is begun after this much time in one state of the caches
+  double replay_seconds = 2e-4, share = 0.1;  // GPU: of one replay, and of all of a contender (host/replays.hpp)
+  int least = 20;                             // GPU: replays kept of a slow contender
   bool warm = true, cold = false;
   int checked = INT_MAX;  // sequences whose outputs are compared with the oracle
   bool timed = true;      // false: errors only
@@ -28,6 +32,8 @@ struct Contender {
   std::vector<std::string> same_as;  // other precisions that would run the same code
   bool named_only;                   // the dispatcher may not pick it here
 };
+// Whether a list of contenders (Effort) names this one; "fast" and "all" name none.
+bool names(const std::string& wanted, const std::string& name);
 // Those that take the params, from the registry; `params.precision` is not read.
 Result<std::vector<Contender>> contenders_for(const std::string& wanted, const VerifyParams& params);
 
@@ -60,7 +66,7 @@ Result<BenchShape> shape_of(host::HostProblem& problem, const host::ProblemSpec&
 using Tick = std::function<void(int round)>;
 Result<BenchShape> measure_on_cpu(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
                                   const std::string& family, const Tick& tick);
-// The plan and, where there is one, the floor of the shape are timed too.
+// Beside the implementations: "plan", and "floor" where its kernel covers the shape.
 Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
                                      const std::string& family);
 // Commit of all layers in one launch, an accepted path of six nodes, beside a device copy of as many state bytes.

@@ -3,40 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bench.hpp"
 #include "host/device_bench.hpp"
+#include "host/device_copies.hpp"
 
 namespace canopy::cli {
 namespace {
 
-using host::DeviceMemory, host::DeviceProblem;
+using host::DeviceCopies, host::DeviceMemory;
 
-constexpr int kLaunches = 40, kMostCopies = 80;
-
-// One copy of a problem on the device, planned, with an output.
-struct Copy {
-  DeviceProblem problem;
-  DeviceMemory plan, o;
-  VerifyParams params;
-};
-
-Result<Copy> make_copy(host::HostProblem& problem, canopy_dtype output) {
-  auto device = DeviceProblem::make(problem);
-  if (!device) return device.error();
-  Copy copy{std::move(*device), {}, {}, verify_params()};
-  copy.params.problem = copy.problem.view();
-  Problem& p = copy.params.problem;
-  host::HostTensor o = host::HostTensor::make(output, {p.batch, p.nodes, p.heads_v, p.dim_v});
-  copy.o = DeviceMemory(o.bytes.size());
-  copy.plan = DeviceMemory(plans_bytes(p));
-  if (Error error = make_plans(p, copy.plan.data(), copy.plan.bytes()); !error.ok()) return error;
-  if (Error error = host::device_synchronize(); !error.ok()) return error;
-  p.trees.plan = copy.plan.data();
-  copy.params.o = o.view();
-  copy.params.o.data = copy.o.data();
-  return copy;
-}
+constexpr int kMostCopies = 80;
 
 // What stays in memory for one contender while all are timed.
 struct Ready {
@@ -44,32 +22,33 @@ struct Ready {
   DeviceMemory workspace;
 };
 
-// One run and its error; the outputs start as NaN.
-Result<Check> check_once(const Ready& ready, Copy& copy, const Oracle& oracle, canopy_dtype output) {
-  VerifyParams params = copy.params;
+// One run and its error over the sequences that the oracle ran; the outputs start as NaN.
+Result<Check> check_once(const Ready& ready, DeviceCopies& copies, const Oracle& oracle) {
+  VerifyParams params = copies.params(0);
   params.precision = ready.contender.precision;
   const Problem& p = params.problem;
   const VerifyImplementation& implementation = *ready.contender.implementation;
-  if (Error error = copy.o.fill(0xff); !error.ok()) return error;
+  if (Error error = copies.spoil_output(); !error.ok()) return error;
   if (Error error = implementation.run(params, ready.workspace.data(), nullptr); !error.ok()) return error;
   if (Error error = host::device_synchronize(); !error.ok()) return error;
-  host::HostTensor o = host::HostTensor::make(output, {p.batch, p.nodes, p.heads_v, p.dim_v});
-  if (Error error = copy.o.download(o.bytes.data(), o.bytes.size()); !error.ok()) return error;
+  host::HostTensor o = host::HostTensor::make(static_cast<canopy_dtype>(params.o.dtype),
+                                              {oracle.checked, p.nodes, p.heads_v, p.dim_v});
+  if (Error error = copies.read_output(o.bytes.data(), o.bytes.size()); !error.ok()) return error;
   double relative = implementation.relative_tolerance, absolute = implementation.absolute_tolerance;
-  if (ready.contender.precision == CANOPY_PRECISION_FAST) relative = std::max(relative, 1e-2), absolute = std::max(absolute, 2e-2);
+  if (ready.contender.precision == CANOPY_PRECISION_FAST)
+    relative = std::max(relative, 1e-2), absolute = std::max(absolute, 2e-2);
   return check_rows(oracle, oracle.o, o, relative, absolute);
 }
 
 Error time_both(const Effort& effort, std::vector<host::TimedLaunch>& launches, const std::vector<BenchCell>& cells,
                 BenchShape& shape) {
+  host::ReplayEffort replays;
+  replays.warm_ups = effort.warm_ups, replays.repeat = effort.repeat, replays.least = effort.least;
+  replays.replay_seconds = effort.replay_seconds, replays.share = effort.share;
   for (const bool cold : {false, true}) {
     if (!(cold ? effort.cold : effort.warm)) continue;
     for (auto& launch : launches) launch.seconds.clear();
-    const int held = cold ? std::max(kLaunches, shape.copies) : kLaunches;
-    if (Error error = host::time_in_graphs(launches, cold ? shape.copies : 1, held, effort.warm_ups, effort.repeat,
-                                           effort.most_seconds);
-        !error.ok())
-      return error;
+    if (Error error = host::time_in_graphs(launches, cold ? shape.copies : 1, replays); !error.ok()) return error;
     for (std::size_t i = 0; i < launches.size(); ++i) {
       BenchCell cell = cells[i];
       cell.cache = cold ? "cold" : "warm";
@@ -91,29 +70,27 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   if (!oracle) return oracle.error();
   shape->checked = oracle->checked;
   const host::DeviceInfo info = host::device_info();
-  shape->copies = effort.timed && effort.cold
-                      ? std::clamp(static_cast<int>(2 * info.l2_bytes / shape->bytes) + 1, 2, kMostCopies)
-                      : 1;
-  const canopy_dtype output = problem.tensors.at("q").dtype;
-  std::vector<Copy> copies;
-  for (int i = 0; i < shape->copies; ++i) {
-    auto copy = make_copy(problem, output);
-    if (!copy) return copy.error();
-    copies.push_back(std::move(*copy));
-  }
-  shape->view = copies[0].params.problem;
+  shape->copies =
+      effort.timed && effort.cold
+          ? host::copies_for(std::clamp(static_cast<int>(2 * info.l2_bytes / shape->bytes) + 1, 2, kMostCopies))
+          : 1;
+  auto made = DeviceCopies::make(problem, problem.tensors.at("q").dtype, shape->copies);
+  if (!made) return made.error();
+  DeviceCopies& copies = *made;
+  const VerifyParams first = copies.params(0);
+  shape->view = first.problem;
 
-  const auto contenders = contenders_for(effort.contenders, copies[0].params);
+  const auto contenders = contenders_for(effort.contenders, first);
   if (!contenders) return contenders.error();
   std::vector<Ready> ready;
   std::vector<BenchCell> cells;
   for (const Contender& contender : *contenders) {
-    VerifyParams params = copies[0].params;
+    VerifyParams params = first;
     params.precision = contender.precision;
     const std::size_t bytes = contender.implementation->workspace(params);
     if (bytes > host::device_info().free_bytes / 2) continue;  // snapshots of a large batch
     ready.push_back({contender, DeviceMemory(bytes)});
-    const auto check = check_once(ready.back(), copies[0], *oracle, output);
+    const auto check = check_once(ready.back(), copies, *oracle);
     if (!check) return check.error();
     BenchCell cell = cell_of(contender);
     const bool serial = cell.strategy.find("serial") != std::string::npos;
@@ -130,24 +107,25 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   for (const Ready& each : ready)
     launches.push_back({each.contender.name,
                         [&](int i, void* stream) {
-                          VerifyParams own = copies[i].params;
+                          VerifyParams own = copies.params(i);
                           own.precision = each.contender.precision;
                           return each.contender.implementation->run(own, each.workspace.data(), stream);
-                        },
-                        {}});
+                        }});
   const auto add = [&](const char* name, std::function<Error(int, void*)> launch) {
-    launches.push_back({name, std::move(launch), {}});
+    launches.push_back({name, std::move(launch)});
     BenchCell cell;
     cell.contender = name, cell.computes = false;
     cells.push_back(cell);
   };
-  add("plan", [&](int i, void* stream) {
-    Problem bare = copies[i].params.problem;
-    bare.trees.plan = nullptr;
-    return make_plans(bare, copies[i].plan.data(), copies[i].plan.bytes(), stream);
-  });
-  if (host::device_floor(copies[0].params, nullptr).ok())
-    add("floor", [&](int i, void* stream) { return host::device_floor(copies[i].params, stream); });
+  const bool set = effort.contenders == "fast" || effort.contenders == "all";
+  if (set || names(effort.contenders, "plan"))
+    add("plan", [&](int i, void* stream) {
+      Problem bare = copies.params(i).problem;
+      void* const plan = const_cast<void*>(std::exchange(bare.trees.plan, nullptr));  // in memory of the copies
+      return make_plans(bare, plan, copies.plan_bytes(), stream);
+    });
+  if ((set || names(effort.contenders, "floor")) && host::device_floor(first, nullptr).ok())
+    add("floor", [&](int i, void* stream) { return host::device_floor(copies.params(i), stream); });
   if (Error error = time_both(effort, launches, cells, *shape); !error.ok()) return error;
   return shape;
 }
@@ -158,7 +136,7 @@ Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemS
   if (!problem) return problem.error();
   auto shape = shape_of(*problem, spec, fmt::format("commit, {} layers", layers));
   if (!shape) return shape.error();
-  auto copy = make_copy(*problem, problem->tensors.at("q").dtype);
+  auto copy = DeviceCopies::make(*problem, problem->tensors.at("q").dtype, 1);
   if (!copy) return copy.error();
   const auto trees = read_trees(*problem->problem());
   if (!trees) return trees.error();
@@ -174,7 +152,7 @@ Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemS
   // other).
   std::vector<DeviceMemory> held;
   CommitParams params = commit_params();
-  params.problem = copy->params.problem;
+  params.problem = copy->params(0).problem;
   params.layers = layers;
   const auto repeat_tensor = [&](const char* name, canopy_tensor& view) -> Error {
     const host::HostTensor& tensor = problem->tensors.at(name);
@@ -209,7 +187,7 @@ Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemS
   std::vector<host::TimedLaunch> launches;
   std::vector<BenchCell> cells;
   const auto add = [&](const std::string& name, std::function<Error(int, void*)> launch) {
-    launches.push_back({name, std::move(launch), {}});
+    launches.push_back({name, std::move(launch)});
     BenchCell cell;
     cell.contender = name, cell.computes = false;
     cells.push_back(cell);

@@ -25,23 +25,38 @@ std::string strategy_of(const std::string& contender) {
   return names_a_device(name) ? name.substr(name.find('_') + 1) : name;
 }
 
-// Precisions that run the same code as the default, without a stash: fp32 on the CPU and in the serial kernels, half in
-// those on tensor cores.
+// Precisions that run the same code as the default, without a stash: fp32 on the CPU and where the recurrence is walked,
+// precise in the series, half in the rest of those on tensor cores.
 std::vector<std::string> same_as_default(const VerifyImplementation& implementation) {
-  const bool serial = std::string(implementation.name).find("serial") != std::string::npos;
-  return {serial || implementation.device == CANOPY_CPU ? "fp32" : "half"};
+  const std::string name = implementation.name;
+  const auto any = [&](std::initializer_list<const char*> parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const char* part) { return name.find(part) != std::string::npos; });
+  };
+  if (implementation.device == CANOPY_CPU || any({"serial", "hybrid"})) return {"fp32"};
+  return {any({"neumann", "squaring"}) ? "precise" : "half"};
 }
 
 }  // namespace
 
+bool names(const std::string& wanted, const std::string& name) {
+  return ("," + wanted + ",").find("," + name + ",") != std::string::npos;
+}
+
 Result<std::vector<Contender>> contenders_for(const std::string& wanted, const VerifyParams& given) {
   std::vector<Contender> list;
   std::string refused;
+  std::istringstream listed(wanted);
+  for (std::string name; std::getline(listed, name, ',');)
+    if (name != "fast" && name != "all" && name != "plan" && name != "floor" && !find_verify(name))
+      return Error::invalid(fmt::format(
+          "--impl {}: no implementation is called '{}'; expected fast, all or names that `canopy env` lists", wanted,
+          name));
   const bool every_precision = wanted == "all" && given.problem.device == CANOPY_CUDA;
   for (const auto& implementation : verify_implementations()) {
     const std::string name = implementation.name;
     if (implementation.device != given.problem.device) continue;
-    if (wanted != "all" && wanted != name && (wanted != "fast" || name.rfind("reference_", 0) == 0)) continue;
+    if (wanted != "all" && !names(wanted, name) && (wanted != "fast" || name.rfind("reference_", 0) == 0)) continue;
     const auto same = same_as_default(implementation);
     for (int precision = 0; precision <= (every_precision ? CANOPY_PRECISION_FAST : 0); ++precision) {
       if (precision != 0 && same.front() == dispatch::kPrecisions[precision]) continue;

@@ -21,7 +21,7 @@ constexpr const char* kFields[] = {
     "id",       "measure",      "device", "family",  "name",   "T",          "top_k",   "depth",
     "seed",     "trees",        "B",      "H",       "HV",     "K",          "V",       "input",
     "state",    "keys",         "cosine", "gates",   "betas",  "contenders", "threads", "repeat",
-    "warm_ups", "most_seconds", "caches", "checked", "layers", "rounds"};
+    "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers", "rounds"};
 
 template <class Enum>
 Enum named(const Json& request, const char* key, Enum preset,
@@ -70,13 +70,17 @@ Effort effort_of(const Json& request) {
   effort.threads = request.value("threads", 1);
   effort.repeat = request.value("repeat", 21), effort.warm_ups = request.value("warm_ups", 0);
   effort.most_seconds = request.value("most_seconds", 1e9);
+  effort.replay_seconds = request.value("replay_seconds", effort.replay_seconds);
+  effort.share = request.value("share", effort.share), effort.least = request.value("least", effort.least);
   effort.checked = request.value("checked", INT_MAX);
   effort.timed = request.value("measure", "time") == "time";
   const Json caches = request.value("caches", Json::array({"warm"}));
   effort.warm = effort.cold = false;
   for (const Json& cache : caches) (cache == "cold" ? effort.cold : effort.warm) = true;
-  if (effort.threads < 1 || effort.repeat < 1 || effort.warm_ups < 0 || effort.checked < 1)
-    throw std::invalid_argument("threads, repeat, checked: expected 1 or more; warm_ups: 0 or more");
+  if (effort.threads < 1 || effort.repeat < 1 || effort.warm_ups < 0 || effort.checked < 1 || effort.least < 1)
+    throw std::invalid_argument("threads, repeat, least, checked: expected 1 or more; warm_ups: 0 or more");
+  if (!(effort.replay_seconds > 0) || !(effort.share > 0))
+    throw std::invalid_argument("replay_seconds, share: expected more than 0 seconds");
   return effort;
 }
 

@@ -24,11 +24,16 @@ host::ProblemSpec round_spec(const host::ProblemSpec& spec, int round) {
   return own;
 }
 
-// The best of kWords fixed random directions for each node, of outputs rounded to bf16 as a model would hold them.
-std::vector<int> decisions(const std::vector<double>& o, int width) {
+// kWords fixed random directions, [kWords][width].
+std::vector<float> make_words(int width) {
   const host::Stream random(5, 0);
   std::vector<float> words(static_cast<std::size_t>(kWords) * width);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = 2 * random.uniform(i) - 1;
+  return words;
+}
+
+// The best of the words for each node, of outputs rounded to bf16 as a model would hold them.
+std::vector<int> decisions(const std::vector<float>& words, const std::vector<double>& o, int width) {
   const int nodes = static_cast<int>(o.size()) / width;
   std::vector<int> best(nodes);
 #pragma omp parallel for
@@ -64,51 +69,38 @@ Result<host::HostTensor> outputs(const Contender& contender, host::HostProblem& 
   return std::move(run->o);
 }
 
-Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, int rounds) {
-  auto first = host::make_problem(round_spec(spec, 0));
-  if (!first) return first.error();
-  host::HostTensor pool = first->tensors.at("state");
-  host::RoundsModel model(*first->problem(), pool);
-  Json reported = Json::array(), states = Json::array(), outputs_off = Json::array();
-  int nodes = 0, flips = 0;
-  for (int round = 0; round < rounds; ++round) {
-    const host::ProblemSpec own = round_spec(spec, round);
-    auto problem = host::make_problem(own);
-    if (!problem) return problem.error();
-    problem->tensors.at("state") = pool;
-    Problem view = *problem->problem();
-    const auto tree = make_family(own.family);
-    if (!tree) return tree.error();
-    const std::int32_t leaf = (13 * round + 5) % view.nodes;
-    const auto o = outputs(contender, *problem);
-    if (!o) return o.error();
-    CommitParams params = commit_params_of(view, std::span(&leaf, 1), CANOPY_COMMIT_RESOLVE, nullptr);
-    params.problem.device = contender.implementation->device;
-    const auto commit = choose(params);
-    if (!commit) return commit.error();
-    params.problem.device = CANOPY_CPU;
-    auto committed = run_commit(*problem, params, *commit->implementation);
-    if (!committed) return committed.error();
-    pool = std::move(committed->state);
-    const std::vector<double> truth = model.step(view, *tree, leaf), got = host::values(*o);
-    const int width = view.heads_v * view.dim_v;
-    const auto wanted = decisions(truth, width), taken = decisions(got, width);
-    for (int t = 0; t < view.nodes; ++t) flips += wanted[t] != taken[t];
-    nodes += view.nodes;
-    if (round + 1 == rounds ||
-        std::find(std::begin(kReported), std::end(kReported), round + 1) != std::end(kReported)) {
-      reported.push_back(round + 1);
-      states.push_back(model.error(view, pool));
-      outputs_off.push_back(host::relative(truth, got));
-    }
-  }
-  const Problem view = *first->problem();
-  const BenchCell cell = cell_of(contender);
+// One contender's rounds so far: the pool that its commits left, and how far off it is.
+struct Drift {
+  Contender contender;
+  host::HostTensor pool;
+  Json states = Json::array(), outputs_off = Json::array();
+  int flips = 0;
+};
+
+// The contender's round: outputs, and its pool after the commit of the path to `leaf`.
+Result<host::HostTensor> round_of(Drift& drift, host::HostProblem& problem, std::int32_t leaf) {
+  problem.tensors.at("state") = drift.pool;
+  auto o = outputs(drift.contender, problem);
+  if (!o) return o;
+  CommitParams params = commit_params_of(*problem.problem(), std::span(&leaf, 1), CANOPY_COMMIT_RESOLVE, nullptr);
+  params.problem.device = drift.contender.implementation->device;
+  const auto commit = choose(params);
+  if (!commit) return commit.error();
+  params.problem.device = CANOPY_CPU;
+  auto committed = run_commit(problem, params, *commit->implementation);
+  if (!committed) return committed.error();
+  drift.pool = std::move(committed->state);
+  return o;
+}
+
+Json record_of(const host::ProblemSpec& spec, const Problem& view, const Drift& drift, const Json& reported,
+               int nodes) {
+  const BenchCell cell = cell_of(drift.contender);
   return Json{{"type", "rounds"},
               {"schema", 1},
               {"contender", cell.contender},
               {"strategy", cell.strategy},
-              {"device", contender.implementation->device == CANOPY_CPU ? "cpu" : "cuda"},
+              {"device", drift.contender.implementation->device == CANOPY_CPU ? "cpu" : "cuda"},
               {"precision", cell.precision},
               {"method", "resolve"},
               {"B", view.batch},
@@ -121,9 +113,9 @@ Result<Json> drift(const host::ProblemSpec& spec, const Contender& contender, in
               {"input", name_of(spec.input)},
               {"state", name_of(spec.state)},
               {"rounds", reported},
-              {"state_error", states},
-              {"output_error", outputs_off},
-              {"argmax", {{"words", kWords}, {"nodes", nodes}, {"flips", flips}}}};
+              {"state_error", drift.states},
+              {"output_error", drift.outputs_off},
+              {"argmax", {{"words", kWords}, {"nodes", nodes}, {"flips", drift.flips}}}};
 }
 
 }  // namespace
@@ -137,12 +129,42 @@ Result<Json> rounds_records(const host::ProblemSpec& spec, canopy_device device,
   params->problem.device = device;
   const auto contenders = contenders_for(effort.contenders, *params);
   if (!contenders) return contenders.error();
-  Json all = Json::array();
-  for (const Contender& contender : *contenders) {
-    auto record = drift(spec, contender, rounds);
-    if (!record) return record.error();
-    all.push_back(std::move(*record));
+  const Problem first = *problem->problem();
+  std::vector<Drift> drifts;
+  for (const Contender& contender : *contenders) drifts.push_back({contender, problem->tensors.at("state")});
+  // Inputs and model are the same for all: only the states that the contenders carry differ.
+  host::RoundsModel model(first, problem->tensors.at("state"));
+  const int width = first.heads_v * first.dim_v;
+  const auto words = make_words(width);
+  Json reported = Json::array();
+  int nodes = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const host::ProblemSpec own = round_spec(spec, round);
+    auto inputs = host::make_problem(own);
+    if (!inputs) return inputs.error();
+    const auto tree = make_family(own.family);
+    if (!tree) return tree.error();
+    const Problem view = *inputs->problem();
+    const std::int32_t leaf = (13 * round + 5) % view.nodes;
+    const std::vector<double> truth = model.step(view, *tree, leaf);
+    const auto wanted = decisions(words, truth, width);
+    nodes += view.nodes;
+    const bool report = round + 1 == rounds || std::find(std::begin(kReported), std::end(kReported), round + 1) !=
+                                                   std::end(kReported);
+    if (report) reported.push_back(round + 1);
+    for (Drift& drift : drifts) {
+      const auto o = round_of(drift, *inputs, leaf);
+      if (!o) return o.error();
+      const std::vector<double> got = host::values(*o);
+      const auto taken = decisions(words, got, width);
+      for (int t = 0; t < view.nodes; ++t) drift.flips += wanted[t] != taken[t];
+      if (!report) continue;
+      drift.states.push_back(model.error(view, drift.pool));
+      drift.outputs_off.push_back(host::relative(truth, got));
+    }
   }
+  Json all = Json::array();
+  for (const Drift& drift : drifts) all.push_back(record_of(spec, first, drift, reported, nodes));
   return all;
 }
 

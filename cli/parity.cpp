@@ -88,6 +88,8 @@ Check check_rows(const Oracle& oracle, const std::vector<double>& reference, con
                  double relative_tolerance, double absolute_tolerance) {
   std::vector<double> expected;
   std::vector<float> got;
+  const auto most = static_cast<std::size_t>(oracle.checked * oracle.nodes * oracle.row);
+  expected.reserve(most), got.reserve(most);
   for (int b = 0; b < oracle.checked; ++b) {
     const std::int64_t first = b * oracle.nodes * oracle.row;
     for (std::int64_t i = first; i < first + oracle.live[b] * oracle.row; ++i) {

@@ -45,8 +45,8 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
 }
 DeviceMemory::~DeviceMemory() { cudaFree(data_); }
 
-Error DeviceMemory::fill(unsigned char byte) {
-  return data_ ? cuda_error(cudaMemset(data_, byte, bytes_), "cudaMemset")
+Error DeviceMemory::fill(unsigned char byte, std::size_t bytes, std::size_t offset) {
+  return data_ ? cuda_error(cudaMemset(static_cast<char*>(data_) + offset, byte, bytes), "cudaMemset")
                : Error{CANOPY_INTERNAL, text("device memory: ", bytes_, " bytes are not to be had")};
 }
 Error DeviceMemory::upload(const void* from, std::size_t bytes, std::size_t offset) {
@@ -83,7 +83,7 @@ struct Stopwatch {
 std::string device_missing() { return "this build has no CUDA kernels"; }
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {}
 DeviceMemory::~DeviceMemory() = default;
-Error DeviceMemory::fill(unsigned char) { return no_cuda(); }
+Error DeviceMemory::fill(unsigned char, std::size_t, std::size_t) { return no_cuda(); }
 Error DeviceMemory::upload(const void*, std::size_t, std::size_t) { return no_cuda(); }
 Error DeviceMemory::download(void*, std::size_t, std::size_t) const { return no_cuda(); }
 Error device_synchronize() { return no_cuda(); }

@@ -26,7 +26,8 @@ class DeviceMemory {
 
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  Error fill(unsigned char byte);
+  Error fill(unsigned char byte) { return fill(byte, bytes_, 0); }
+  Error fill(unsigned char byte, std::size_t bytes, std::size_t offset);
   Error upload(const void* from, std::size_t bytes, std::size_t offset = 0);
   Error download(void* to, std::size_t bytes, std::size_t offset = 0) const;
 

@@ -1,7 +1,7 @@
 #include "host/device_bench.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
 
 #include "message.hpp"
 
@@ -17,7 +17,8 @@ namespace canopy::host {
 
 namespace {
 
-constexpr double kGraphSeconds = 5e-4;  // long beside the events' resolution and a graph's launch
+constexpr int kRoundsAtOnce = 5;
+constexpr double kSlow = 2e-4;  // seconds of a launch that is measured well enough by itself
 
 // A captured sequence of launches.
 class Graph {
@@ -27,14 +28,14 @@ class Graph {
   ~Graph() {
     if (exec_) cudaGraphExecDestroy(exec_);
   }
-  Error capture(const TimedLaunch& contender, int copies, int launches, cudaStream_t stream) {
+  // `launches` of them, from one start of the rotation.
+  Error capture(const TimedLaunch& contender, Rotation rotation, int start, int launches, cudaStream_t stream) {
     cudaGraph_t graph = nullptr;
     cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
     Error error;
-    for (int i = 0; i < launches && error.ok(); ++i) error = contender.launch(i % copies, stream);
-    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-    cudaError_t made = ended;
-    if (ended == cudaSuccess) made = cudaGraphInstantiate(&exec_, graph, 0);
+    for (int i = 0; i < launches && error.ok(); ++i) error = contender.launch(rotation.copy(start, i), stream);
+    cudaError_t made = cudaStreamEndCapture(stream, &graph);
+    if (made == cudaSuccess) made = cudaGraphInstantiate(&exec_, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (error.ok() && made != cudaSuccess)
       error = {CANOPY_INTERNAL, text(contender.name, ": not captured: ", cudaGetErrorString(made))};
@@ -44,6 +45,68 @@ class Graph {
 
  private:
   cudaGraphExec_t exec_ = nullptr;
+};
+
+// Time on a stream between two places.
+class Interval {
+ public:
+  Interval() { cudaEventCreate(&start_), cudaEventCreate(&stop_); }
+  Interval(Interval&& other) noexcept
+      : start_(std::exchange(other.start_, nullptr)), stop_(std::exchange(other.stop_, nullptr)) {}
+  ~Interval() {
+    if (start_) cudaEventDestroy(start_), cudaEventDestroy(stop_);
+  }
+  template <class Work>
+  void around(cudaStream_t stream, const Work& work) {
+    cudaEventRecord(start_, stream);
+    work();
+    cudaEventRecord(stop_, stream);
+  }
+  // Waits for its end.
+  double seconds() const {
+    float milliseconds = 0;
+    cudaEventSynchronize(stop_);
+    cudaEventElapsedTime(&milliseconds, start_, stop_);
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
+
+class OwnStream {
+ public:
+  OwnStream() { cudaStreamCreate(&stream_); }
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// About how long one launch takes. The first ones load the module, outside any capture.
+Error find_once(TimedLaunch& contender, cudaStream_t stream) {
+  constexpr int kTried = 8;
+  Error error = contender.launch(0, stream);
+  if (error.ok()) error = device_synchronize();
+  if (!error.ok()) return error;
+  Interval interval;
+  interval.around(stream, [&] { error = contender.launch(0, stream); });
+  contender.once = interval.seconds();
+  if (!error.ok() || contender.once > kSlow) return error;
+  Graph graph;
+  if (error = graph.capture(contender, {}, 0, kTried, stream); !error.ok()) return error;
+  graph.replay(stream);
+  interval.around(stream, [&] { graph.replay(stream); });
+  contender.once = interval.seconds() / kTried;
+  return device_synchronize();
+}
+
+// The graphs of one contender, one for each copy that a replay may begin with.
+struct Graphs {
+  int launches = 0;
+  std::vector<Graph> starts;
 };
 
 }  // namespace
@@ -67,47 +130,46 @@ DeviceInfo device_info() {
   return info;
 }
 
-Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, int launches, int warm_ups, int repeat,
-                     double most_seconds) {
-  cudaStream_t stream;
-  cudaEvent_t start, stop;
-  cudaStreamCreate(&stream);
-  cudaEventCreate(&start), cudaEventCreate(&stop);
-  std::vector<Graph> graphs(contenders.size());
-  std::vector<int> held(contenders.size());
-  Error error;
-  const auto timed = [&](const auto& work) {
-    float milliseconds = 0;
-    cudaEventRecord(start, stream);
-    work();
-    cudaEventRecord(stop, stream);
-    cudaEventSynchronize(stop);
-    cudaEventElapsedTime(&milliseconds, start, stop);
-    return milliseconds * 1e-3;
+Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, const ReplayEffort& effort) {
+  const OwnStream stream;
+  double slowest = 0;
+  for (TimedLaunch& contender : contenders) {
+    if (contender.once == 0)
+      if (Error error = find_once(contender, stream); !error.ok()) return error;
+    slowest = std::max(slowest, contender.once);
+  }
+  const Rotation rotation = rotation_of(copies, launches_of(effort, slowest, 1));
+  std::vector<Graphs> graphs(contenders.size());
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    graphs[i].launches = launches_of(effort, contenders[i].once, rotation.step);
+    graphs[i].starts.resize(static_cast<std::size_t>(rotation.starts()));
+    for (int start = 0; start < rotation.starts(); ++start)
+      if (Error error = graphs[i].starts[start].capture(contenders[i], rotation, start, graphs[i].launches, stream);
+          !error.ok())
+        return error;
+  }
+
+  Rounds rounds(effort, static_cast<int>(contenders.size()));
+  std::vector<Interval> intervals(contenders.size() * kRoundsAtOnce);
+  int start = 0;
+  const auto replay = [&](int i) {
+    graphs[i].starts[start].replay(stream);
+    start = rotation.after(start, graphs[i].launches);
   };
-  for (std::size_t i = 0; i < contenders.size() && error.ok(); ++i) {
-    error = contenders[i].launch(0, stream);  // once directly: modules are loaded outside the capture
-    if (error.ok()) error = device_synchronize();
-    if (!error.ok()) break;
-    const double one = timed([&] { error = contenders[i].launch(0, stream); });
-    // All copies, so that a slow contender's cold run is cold too.
-    const int least = std::min(std::max(copies, 4), launches);
-    held[i] = std::clamp(static_cast<int>(kGraphSeconds / one), least, launches);
-    if (error.ok()) error = graphs[i].capture(contenders[i], copies, held[i], stream);
+  for (auto present = rounds.present(); !present.empty(); present = rounds.present()) {
+    replay(present.back());  // not timed: while it runs, the host gets ahead of the device
+    std::size_t used = 0;
+    for (int round = 0; round < kRoundsAtOnce; ++round)
+      for (const int i : present) intervals[used++].around(stream, [&] { replay(i); });
+    if (Error error = device_synchronize(); !error.ok()) return error;
+    used = 0;
+    for (int round = 0; round < kRoundsAtOnce; ++round)
+      for (const int i : present) {
+        const double seconds = intervals[used++].seconds();
+        if (rounds.add(i, seconds)) contenders[i].seconds.push_back(seconds / graphs[i].launches);
+      }
   }
-  const auto begun = std::chrono::steady_clock::now();
-  for (int round = 0; round < warm_ups + repeat && error.ok(); ++round) {
-    for (std::size_t i = 0; i < contenders.size(); ++i) {
-      const double seconds = timed([&] { graphs[i].replay(stream); }) / held[i];
-      if (round >= warm_ups) contenders[i].seconds.push_back(seconds);
-    }
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;
-    if (round >= warm_ups && spent.count() > most_seconds) break;
-  }
-  if (error.ok()) error = device_synchronize();
-  cudaEventDestroy(start), cudaEventDestroy(stop);
-  cudaStreamDestroy(stream);
-  return error;
+  return {};
 }
 
 Error device_copy(void* to, const void* from, std::size_t bytes, void* stream) {
@@ -125,7 +187,7 @@ Error device_floor(const VerifyParams& params, void* stream) {
 #else
 
 DeviceInfo device_info() { return {}; }
-Error time_in_graphs(std::vector<TimedLaunch>&, int, int, int, int, double) {
+Error time_in_graphs(std::vector<TimedLaunch>&, int, const ReplayEffort&) {
   return Error::unsupported(device_missing());
 }
 Error device_copy(void*, const void*, std::size_t, void*) { return Error::unsupported(device_missing()); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/device.hpp"
+#include "host/replays.hpp"
 
 namespace canopy::host {
 
@@ -21,13 +22,12 @@ DeviceInfo device_info();
 struct TimedLaunch {
   std::string name;
   std::function<Error(int copy, void* stream)> launch;
-  std::vector<double> seconds;  // of one launch, one entry a replay
+  std::vector<double> seconds = {};  // of one launch, one entry a replay that is kept
+  double once = 0;                   // about how long one launch takes; 0: found out when it is timed first
 };
-// Each contender's graph goes over the copies in turn until it holds `launches` launches (fewer of a slow contender,
-// whose graph takes 0.5 ms, but all copies); one replay of each contender, then the next round. The first `warm_ups` rounds are not kept;
-// after `most_seconds` no further round is begun.
-Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, int launches, int warm_ups, int repeat,
-                     double most_seconds);
+// Rounds of replays (host/replays.hpp) of graphs that hold as many launches as the effort says, over the copies in
+// turn. Several rounds are put on the stream at once, so that the device never waits for the host between two replays.
+Error time_in_graphs(std::vector<TimedLaunch>& contenders, int copies, const ReplayEffort& effort);
 
 // A copy of `bytes` from one place of the device to another, as a contender for what memory allows.
 Error device_copy(void* to, const void* from, std::size_t bytes, void* stream);

@@ -15,6 +15,9 @@ struct Shapes {
 enum class StreamId : std::uint64_t { q, k, key_base, length, v, state, gate, beta, a_log, dt_bias, slot, count };
 inline Stream stream(const ProblemSpec& spec, StreamId id) { return Stream(spec.seed, static_cast<std::uint64_t>(id)); }
 
+// Tensors of more elements than this are filled by all threads: any order gives the same numbers (host/random.hpp).
+inline constexpr std::int64_t kParallelElements = 1 << 18;
+
 void fill_keys(const ProblemSpec& spec, const Shapes& shapes, HostProblem& problem);    // q, k
 void fill_values(const ProblemSpec& spec, const Shapes& shapes, HostProblem& problem);  // v, state
 void fill_gates(const ProblemSpec& spec, const Shapes& shapes,

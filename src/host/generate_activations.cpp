@@ -39,13 +39,14 @@ void fill_keys(const ProblemSpec& spec, const Shapes& s, HostProblem& problem) {
   HostTensor q = HostTensor::make(spec.input, {s.B, s.T, s.H, s.K}), k = q;
   const Stream q_random = stream(spec, StreamId::q), k_random = stream(spec, StreamId::k),
                base_random = stream(spec, StreamId::key_base), length = stream(spec, StreamId::length);
-  std::vector<float> query(static_cast<std::size_t>(s.K)), key = query, base = query, other = query;
   const bool based = spec.keys == Keys::equal || spec.keys == Keys::similar || spec.keys == Keys::alternating ||
                      spec.keys == Keys::opposite;
-  std::uint64_t row = 0;
+#pragma omp parallel for collapse(2) if (q.elements() > kParallelElements)
   for (std::int64_t b = 0; b < s.B; ++b) {
     for (std::int64_t i = 0; i < s.T; ++i) {
-      for (std::int64_t h = 0; h < s.H; ++h, ++row) {
+      std::vector<float> query(static_cast<std::size_t>(s.K)), key = query, base = query, other = query;
+      for (std::int64_t h = 0; h < s.H; ++h) {
+        const std::uint64_t row = static_cast<std::uint64_t>((b * s.T + i) * s.H + h);
         const std::uint64_t at = row * static_cast<std::uint64_t>(s.K);
         normal_vector(q_random, at, query), normalise(query);
         if (based) {  // the keys of a head lean on one vector (or two)
@@ -96,6 +97,7 @@ void fill_values(const ProblemSpec& spec, const Shapes& s, HostProblem& problem)
   HostTensor v = HostTensor::make(spec.input, {s.B, s.T, s.HV, s.V});
   const Stream v_random = stream(spec, StreamId::v), state_random = stream(spec, StreamId::state);
   const std::int64_t values = v.elements();
+#pragma omp parallel for if (values > kParallelElements)
   for (std::int64_t i = 0; i < values; ++i) {
     store_element(spec.input, v.bytes.data(), i, v_random.normal(static_cast<std::uint64_t>(i)));
   }
@@ -104,8 +106,9 @@ void fill_values(const ProblemSpec& spec, const Shapes& s, HostProblem& problem)
   const bool vk = spec.layout == CANOPY_STATE_VK;
   HostTensor state = HostTensor::make(spec.state, {s.slots, s.HV, vk ? s.V : s.K, vk ? s.K : s.V});
   const float scale = static_cast<float>(spec.state_scale);
-  std::uint64_t at = 0;
+#pragma omp parallel for if (state.elements() > kParallelElements)
   for (std::int64_t head = 0; head < s.slots * s.HV; ++head) {
+    std::uint64_t at = static_cast<std::uint64_t>(head * s.V * s.K);
     for (std::int64_t row = 0; row < s.V; ++row) {
       for (std::int64_t col = 0; col < s.K; ++col, ++at) {
         const std::int64_t inside = vk ? row * s.K + col : col * s.V + row;

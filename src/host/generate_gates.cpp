@@ -83,13 +83,14 @@ void fill_gates(const ProblemSpec& spec, const Shapes& s, HostProblem& problem) 
     dt_bias.set(hv, dt_random.normal(static_cast<std::uint64_t>(hv)));
   }
   const Stream g_random = stream(spec, StreamId::gate), beta_random = stream(spec, StreamId::beta);
-  std::int64_t at = 0;
+#pragma omp parallel for collapse(2) if (gate.elements() > kParallelElements / 8)
   for (std::int64_t b = 0; b < s.B; ++b) {
-    const int n = s.live[static_cast<std::size_t>(b)];
-    for (int i = 0; i < s.T; ++i) {
-      for (std::int64_t hv = 0; hv < s.HV; ++hv, ++at) {
-        const float g = log_gate(spec.gates, g_random, static_cast<std::uint64_t>(at), i, n);
-        const float logit = beta_logit(spec.betas, beta_random, static_cast<std::uint64_t>(at), i);
+    for (std::int64_t i = 0; i < s.T; ++i) {
+      const int n = s.live[static_cast<std::size_t>(b)];
+      for (std::int64_t hv = 0; hv < s.HV; ++hv) {
+        const std::int64_t at = (b * s.T + i) * s.HV + hv;
+        const float g = log_gate(spec.gates, g_random, static_cast<std::uint64_t>(at), static_cast<int>(i), n);
+        const float logit = beta_logit(spec.betas, beta_random, static_cast<std::uint64_t>(at), static_cast<int>(i));
         gate.set(at, spec.raw_gates ? raw_gate(g, a_log.get(hv), dt_bias.get(hv)) : g);
         beta.set(at, spec.raw_gates ? logit : sigmoid(logit));
       }

@@ -22,13 +22,21 @@ struct Size {
 using Cell = std::map<std::string, double>;                 // implementation -> median
 using Cells = std::map<Size, std::map<std::string, Cell>>;  // by size and variant
 
-// The cells that a request of `precision` is decided by.
+// The cells that a request of `precision` is decided by: where a precision was asked for by name, those where somebody
+// was asked; elsewhere only whose default happens to be the same was measured, not what else there is.
 Cells cells_of(const Timings& timings, int precision) {
   Cells cells;
-  for (const Timing& t : timings.cells) {
-    const bool same = std::find(t.same_as.begin(), t.same_as.end(), precision) != t.same_as.end();
-    if (t.precision == precision || same) cells[{t.heads, t.nodes}][t.variant][t.implementation] = t.median;
-  }
+  for (const bool by_name : {true, false})
+    for (const Timing& t : timings.cells) {
+      if ((t.precision == precision) != by_name) continue;
+      if (!by_name && std::find(t.same_as.begin(), t.same_as.end(), precision) == t.same_as.end()) continue;
+      const Size size{t.heads, t.nodes};
+      if (!by_name && (!cells.count(size) || !cells[size].count(t.variant))) continue;
+      if (by_name)
+        cells[size][t.variant][t.implementation] = t.median;
+      else
+        cells[size][t.variant].emplace(t.implementation, t.median);
+    }
   return cells;
 }
 

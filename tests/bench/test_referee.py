@@ -63,6 +63,28 @@ def test_a_quick_run_replaces_nothing(fake, tmp_path, capsys):
     assert not (tmp_path / "results").exists() and (tmp_path / "out/sweep.jsonl").exists()
 
 
+def test_a_run_whose_time_is_over_is_published_only_if_asked(fake, tmp_path, monkeypatch, capsys):
+    few(monkeypatch)
+    assert run(fake, tmp_path, "--seconds", "1e-6") == 0
+    assert fake.asked() == 0 and not (tmp_path / "results").exists()
+    assert "the same command again goes on" in capsys.readouterr().err
+    monkeypatch.setattr(referee.sweep, "rest", lambda chosen: setattr(chosen, "cut", 1) or [])
+    assert run(fake, tmp_path, "--seconds", "600", "--publish") == 0
+    assert sorted(path.name for path in (tmp_path / "results" / MACHINE).iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl"]
+
+
+def test_the_rest_is_asked_of_those_in_the_running(fake, tmp_path, monkeypatch, capsys):
+    """The core is answered first; by the stand-in's formulas all three kernels stay."""
+    shapes = referee.sweep.shapes
+    whole = shapes.sweep("cuda", [])
+    some = [next(request for request in whole if shapes.in_core(request)), next(request for request in whole if not shapes.in_core(request))]
+    monkeypatch.setattr(shapes, "sweep", lambda device, trees, quick, threads: some[::-1])
+    assert run(fake, tmp_path) == 0
+    asked = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
+    timed = [request for request in asked if request.get("measure", "time") == "time"]
+    assert [request["contenders"] for request in timed] == ["all", "cuda_fused,cuda_serial_resident,cuda_serial_snapshot,floor"]
+
+
 def test_what_failed_is_said_and_the_rest_is_published(fake, tmp_path, monkeypatch, capsys):
     few(monkeypatch)
     monkeypatch.setenv("FAKE_REFUSE", "chain")
@@ -75,11 +97,13 @@ def test_a_part_that_was_not_run_keeps_its_file(tmp_path):
     measured, kept = tmp_path / "out", tmp_path / "results/gpu-x"
     measured.mkdir()
     kept.mkdir(parents=True)
-    (measured / "sweep.jsonl").write_text("new")
-    (kept / "sweep.jsonl").write_text("old")
-    (kept / "peers.jsonl").write_text("old")
+    new, old = ([{"type": "environment"}, {"type": "cell", "commit": commit}] for commit in ("new", "old"))
+    records.write(measured / "sweep.jsonl", new)
+    records.write(measured / "memory.jsonl", new[:1])  # its time was over before the first answer
+    for name in ("sweep", "peers", "memory"):
+        records.write(kept / f"{name}.jsonl", old)
     referee.publish(measured, "gpu-x", tmp_path / "results")
-    assert (kept / "sweep.jsonl").read_text() == "new" and (kept / "peers.jsonl").read_text() == "old"
+    assert {path.stem: records.read(path)[1]["commit"] for path in kept.iterdir()} == {"sweep": "new", "peers": "old", "memory": "old"}
 
 
 def test_machines_have_folders_without_odd_letters():

@@ -11,10 +11,10 @@ import shapes
 REQUESTS = [shapes.of_family("cuda", "chain", nodes, 1, caches=["warm", "cold"]) for nodes in (4, 8, 16)]
 
 
-def fill(path, environment, fake, requests=REQUESTS):
+def fill(path, environment, fake, requests=REQUESTS, **more):
     program = command.serve(fake.path)
     try:
-        return runner.fill(path, environment, requests, program.ask)
+        return runner.fill(path, environment, requests, program.ask, **more)[0]
     finally:
         program.close()
 
@@ -73,6 +73,23 @@ def test_refusals_are_reported_and_the_rest_goes_on(tmp_path, fake, gpu_environm
     assert fake.asked() == 4
 
 
+def test_when_the_time_is_over_nothing_more_is_asked_and_the_next_run_goes_on(tmp_path, fake, gpu_environment, monkeypatch, capsys):
+    path, program = tmp_path / "sweep.jsonl", command.serve(fake.path)
+    until = runner.time.monotonic() + 1000
+    real = program.ask
+
+    def slow(request):
+        monkeypatch.setattr(runner.time, "monotonic", lambda: until)  # this answer takes all that is left
+        return real(request)
+
+    assert runner.fill(path, gpu_environment, REQUESTS, slow, until) == ([], 2) and fake.asked() == 1
+    assert "2 not asked: the time was over" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "asked"))
+    assert runner.fill(path, gpu_environment, REQUESTS, real) == ([], 0) and fake.asked() == 3
+    program.close()
+
+
 def test_a_program_that_hangs_is_stopped():
     program = runner.Program([sys.executable, "-c", "import time; time.sleep(60)"], patience=0.2)
     with pytest.raises(runner.Failed, match="no answer"):
@@ -93,3 +110,10 @@ def test_progress_tells_the_time_left(capsys, monkeypatch):
     progress.step(1, "star")  # a minute for one of four
     progress.step(2, "soon after: not said again in a log")
     assert capsys.readouterr().err == "sweep 0/4, just begun: chain\nsweep 1/4, 3 min 00 s left: star\n"
+
+
+def test_progress_tells_when_it_stops(capsys, monkeypatch):
+    clock = iter([0.0, 60.0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
+    runner.Progress("sweep", 4, until=150.0).step(1, "star")
+    assert capsys.readouterr().err == "sweep 1/4, 3 min 00 s left, stops in 1 min 30 s: star\n"

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import runner
 import shapes
+import strategies
 import tables
 
 
@@ -36,16 +37,33 @@ def test_every_request_is_told_apart(trees, device, quick):
     assert len(asked) == len(set(asked))
 
 
-def test_the_usual_layer_comes_first_and_the_order_is_the_same_each_time(trees):
+def test_the_order_is_the_same_each_time_and_by_weight(trees):
     requests = shapes.sweep("cuda", trees)
-    assert (requests[0]["HV"], requests[0]["state"]) == (32, "f32") and requests == shapes.sweep("cuda", trees)
+    assert requests == shapes.sweep("cuda", trees)
+    weights = [0 if shapes.in_core(request) else shapes.weight(request) for request in requests]
+    assert weights == sorted(weights) and set(weights) == {0, 1, 2, 3, 4}
+    assert all(shapes.weight(request) == 1 for request in requests if runner.name_of(request).startswith("specla-"))
+    assert all(not shapes.in_core(request) for request in shapes.sweep("cpu", trees))
+
+
+def test_the_core_holds_what_the_tables_compare(trees):
+    requests = [request for request in shapes.sweep("cuda", trees) if shapes.in_core(request)]
+    held = {(runner.name_of(request), request["T"], request["B"]) for request in requests}
+    for family, nodes in strategies.SHAPES:
+        assert {("best-first-4" if family == "best-first" else family, nodes, batch) for batch in (1, 16)} <= held
+    for depth in strategies.DEPTHS:
+        assert {(name, depth + 1, batch) for name in ("chain", "chain, keys alike") for batch in (1, 16)} <= held
+    assert {request["keys"] for request in requests if runner.name_of(request) == "chain, keys alike"} == {"similar"}
+
+
+def seconds_at_most(request, contenders=9):
+    """Of replays, if every contender takes its whole share or, slow, 45 replays of 15 ms."""
+    return len(request["caches"]) * (contenders * request["share"] + 0.7)
 
 
 def test_quick_fits_five_minutes(trees):
-    """By its limits: seconds of timing for each state of the caches, and as much again for making problems."""
-    requests = shapes.sweep("cuda", trees, quick=True)
-    seconds = sum(request["most_seconds"] * len(request["caches"]) for request in requests)
-    assert 2 * seconds < 120  # the rest is for memory, errors and drift
+    """By its limits, and as much again for making problems; the rest is for memory, errors, drift and peers."""
+    assert sum(2 * seconds_at_most(request) for request in shapes.sweep("cuda", trees, quick=True)) < 150
 
 
 def test_an_unknown_family_is_named():

@@ -1,6 +1,7 @@
 """A real, small sweep of the CPU implementations: the program, the records, the schema, and nothing asked twice."""
 
 import command
+import contenders
 import env
 import memory
 import numerics
@@ -11,6 +12,7 @@ import runner
 import schema
 import shapes
 import sweep
+from cells import cell
 
 SMALL = {"H": 2, "HV": 4, "K": 32, "V": 32, "repeat": 3, "most_seconds": 5.0}
 
@@ -65,10 +67,24 @@ def test_the_other_measurements(chosen, tmp_path, monkeypatch, part, kind):
         assert peak["snapshots", 24] > 10 * peak["resolve", 24]
 
 
+def test_who_stays_in_the_running(gpu_environment):
+    """Near the best on one of the cells is enough; what only a caller who names it gets, what was wrong and other precisions are not asked."""
+
+    def at(name, time, **more):
+        return cell(name, time, gpu_environment, **more)
+
+    cells = [at("cuda_fused", 10.0), at("cuda_serial_resident", 90.0), at("cuda_serial_snapshot", 200.0), at("cuda_dense", 12.0), at("cuda_split", 10.9),
+             at("cuda_neumann", 9.9, named_only=True), at("cuda_squaring", 9.9, passed=False), at("cuda_fused fast", 1.0, precision="fast"),
+             at("floor", 2.0), at("triton_fused precise", 5.0), at("cuda_dense", 30.0, T=64), at("cuda_fused", 20.0, T=64), at("cuda_hybrid", 21.0, T=64)]  # fmt: skip
+    assert contenders.contending(cells) == ["cuda_fused", "cuda_hybrid", "cuda_serial_resident", "cuda_serial_snapshot", "cuda_split"]
+    assert contenders.contending([]) == []
+
+
 def test_bad_requests_are_answered_with_what_was_expected(program):
     own = command.serve(program)
     wrong = [({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
-             ({"family": "palm"}, "palm"), ({"trees": [[0]]}, "trees"), ({"threads": 0}, "expected 1 or more")]  # fmt: skip
+             ({"family": "palm"}, "palm"), ({"trees": [[0]]}, "trees"), ({"threads": 0}, "expected 1 or more"),
+             ({"share": 0}, "share: expected more than 0"), ({"contenders": "cpu_closed_form,palm"}, "palm")]  # fmt: skip
     if command.default_device(program) == "cpu":
         wrong.append(({"device": "cuda"}, "device cuda"))
     for request, message in wrong:

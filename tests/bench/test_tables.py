@@ -32,6 +32,11 @@ def seen(tmp_path, gpu_environment):
     accuracy = [error | {"keys": "similar", "cosine": 0.99, "relative": 2e-3, "passed": True},
                 error | {"keys": "similar", "cosine": 0.99, "relative": None, "passed": False}, error | {"keys": "random", "relative": 3e-4, "passed": True},
                 error | {"keys": "random", "relative": 5e-4, "passed": True}]  # fmt: skip
+    alike = {"keys": "similar", "cosine": 0.9, "family": "chain, keys alike"}
+    for depth, time, off in ((15, 20.0, 4e-4), (31, 30.0, None)):
+        lines += [cell("cuda_neumann", time, gpu_environment, T=depth + 1, depth=depth, relative=off, **alike),
+                  cell("cuda_neumann precise", 1.0, gpu_environment, T=depth + 1, depth=depth, precision="precise", **alike)]  # fmt: skip
+    lines += times(7.0, 1.0, 9.0, T=16, depth=15, **alike)
     for name, own in (("sweep", lines), ("memory", memory), ("rounds", rounds), ("accuracy", accuracy)):
         records.write(tmp_path / f"gpu-test/{name}.jsonl", own)
     return Results(tmp_path)
@@ -91,9 +96,19 @@ def test_one_form_against_another(seen):
     assert row(tables.specla(seen), "NVIDIA GeForce RTX 5090", "specla-2 depth 12") == ["16", "12", "1", "7.00", "0.50x", "1.10x"]
 
 
+def test_solvers_by_depth(seen):
+    """Default precision alone; keys that are alike are no further tree of the crossover."""
+    said = strategies.solver_depths(seen)
+    nothing = "not measured"
+    assert row(said, "Neumann", "gpu-test", "1", "cosine 0.9") == [nothing] * 3 + ["20.0 (4.0e-4)", "30.0 (overflow)"] + [nothing] * 3
+    assert row(said, "substitution", "gpu-test", "1", "cosine 0.9") == [nothing] * 3 + ["7.00 (1.0e-3)"] + [nothing] * 4
+    assert row(said, "substitution", "gpu-test", "1", "random")[1] == "6.00 (1.0e-3)" and "16 | random" not in said
+    assert "keys alike" not in crossover.crossover(seen)
+
+
 def test_nothing_measured_says_so_everywhere(tmp_path):
     empty = Results(tmp_path)
-    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere"):
+    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths"):
         assert "not measured" in tables.BLOCKS[block](empty), block
 
 

@@ -82,8 +82,9 @@ std::string time_one(int batch, int nodes, int layers) {
                         },
                         {}});
   }
-  if (Error error = host::time_in_graphs(launches, copies, std::max(100, copies), 3, 15, 2); !error.ok())
-    return error.message;
+  const host::ReplayEffort effort{
+      .warm_ups = 3, .repeat = 15, .replay_seconds = 5e-4, .launches = std::max(100, copies), .least = 15};
+  if (Error error = host::time_in_graphs(launches, copies, effort); !error.ok()) return error.message;
   char line[200];
   const double floor = moved / kBandwidth * 1e6, warm = median(launches[0].seconds) * 1e6,
                cold = median(launches[1].seconds) * 1e6;

@@ -68,6 +68,19 @@ TEST(Tune, TheLeastWorstOfSeveralTreesOfOneSize) {
   EXPECT_EQ(verdict.broken[0], "T=16 heads=32 chain: closed takes 1.11 times resident");
 }
 
+// Another tree of the size was measured by default only: of fp32 it says what resident takes and nothing of closed.
+TEST(Tune, OnlyCellsThatWereAskedForAPrecisionDecideIt) {
+  Timings timings;
+  add(timings, 64, 32, 20, 50, "chain", CANOPY_PRECISION_FP32);
+  for (const char* tree : {"chain", "star"}) {
+    timings.cells.push_back({"closed", CANOPY_PRECISION_DEFAULT, {CANOPY_PRECISION_HALF}, 32, 64, tree, 10});
+    timings.cells.push_back({"walk", CANOPY_PRECISION_DEFAULT, {CANOPY_PRECISION_FP32}, 32, 64, tree, 30});
+  }
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "precision fp32 -> closed\nalways -> closed\nalways -> walk\n");
+  EXPECT_TRUE(host::judge_table(rows, timings).broken.empty());
+}
+
 TEST(Tune, PrecisionsThatWereAskedForHaveRowsOfTheirOwn) {
   Timings timings;
   add(timings, 64, 32, 10, 50, "chain", CANOPY_PRECISION_DEFAULT, {CANOPY_PRECISION_HALF});
