@@ -175,10 +175,10 @@ def times(calls: dict[str, list[Call]], request: dict[str, Any]) -> dict[str, li
     while present := [name for name in calls if goes_on(name)]:
         graphs[present[-1]][0].replay()  # not timed: while it runs, Python gets ahead
         events = [(name, *timed(graphs[name][0])) for _ in range(ROUNDS_AT_ONCE) for name in present]
-        torch.cuda.synchronize()
+        events[-1][2].synchronize()
         for name, start, end in events:
             all_replays[name].append(start.elapsed_time(end))
-    return {name: [ms * 1000 / graphs[name][1] for ms in taken[warm_ups:]] for name, taken in all_replays.items()}
+    return {name: [ms * 1000 / graphs[name][1] for ms in taken[warm_ups : warm_ups + request["repeat"]]] for name, taken in all_replays.items()}
 
 
 def check(contender: Contender, o: torch.Tensor, expected: np.ndarray, request: dict[str, Any]) -> dict[str, Any]:

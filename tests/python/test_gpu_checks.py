@@ -39,10 +39,14 @@ def gpu(monkeypatch):
     import peers
 
     once = lambda call, *_: call() is None or 1.0
+    here = {
+        "microseconds": once,
+        "host_times": lambda calls: {name: once(call) for name, call in calls.items()},
+        "captured": lambda call: call,  # a graph is its call
+    }
     for module in (operators, convolution, peers, contenders):
-        for clock in ("microseconds", "host_time"):
-            if hasattr(module, clock):
-                monkeypatch.setattr(module, clock, once)
+        for name in here.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, here[name])
     real = torch.Generator
     monkeypatch.setattr(
         torch, "Generator", type("Generator", (), {"__new__": lambda cls, device="cpu": real()})
@@ -70,6 +74,7 @@ def test_operators(gpu):
         gpu.operators.commit_parity(method)
     for name in ("plan", "plan_out", "verify", "verify_out", "commit"):
         gpu.operators.opcheck(ops, name)
+    assert gpu.operators.graphs() == "3 replays, bitwise"
     gpu.operators.views()
     gpu.operators.malformed()
     gpu.operators.overhead(ops)
@@ -83,6 +88,7 @@ def test_convolution(gpu):
     gpu.convolution.commit_parity()
     for name in ("conv1d_tree", "conv1d_tree_out", "conv1d_commit"):
         gpu.convolution.opcheck(ops, name)
+    assert gpu.convolution.graphs() == "3 replays, bitwise"
     gpu.convolution.views()
     gpu.convolution.malformed()
     gpu.convolution.overhead(ops)
@@ -239,12 +245,12 @@ def test_the_worker_of_the_benchmark_answers_with_the_cells_it_was_asked_for(wor
 
     captured = []
 
-    def capture(calls):
-        captured.append(len([call() for call in calls]))
+    def capture(copies, seconds):
+        captured.append(len([copy() for copy in copies]))
         return types.SimpleNamespace(replay=lambda: None), 40
 
     monkeypatch.setattr(worker, "capture", capture)
-    request = shapes.of_family("cuda", "chain", 6, 2, caches=["warm", "cold"], repeat=7, warm_ups=2, most_seconds=60, checked=1,
+    request = shapes.of_family("cuda", "chain", 6, 2, caches=["warm", "cold"], repeat=7, warm_ups=2, checked=1, replay_seconds=1e-4, share=1, least=2,
                                H=1, HV=2, K=16, V=16)  # fmt: skip
     found = worker.answer(request)
     asked, checker = runner.asked(request), schema.validator()
@@ -257,16 +263,25 @@ def test_the_worker_of_the_benchmark_answers_with_the_cells_it_was_asked_for(wor
     assert set(captured) == {1, 7}, "warm: the same buffers; cold: over twice the L2 of 20 kB at 6568 bytes a set"
 
 
-def test_the_worker_names_the_contender_that_fails(worker, monkeypatch):
+def test_a_contender_leaves_the_rounds_with_its_share_of_time(worker, monkeypatch):
+    monkeypatch.setattr(worker, "capture", lambda copies, seconds: (types.SimpleNamespace(replay=lambda: None), 40))
+    request = {"repeat": 200, "warm_ups": 25, "least": 20, "replay_seconds": 1e-4}
+    number = lambda share: len(worker.times({"dispatched": []}, request | {"share": share})["dispatched"])
+    assert [number(share) for share in (1.0, 0.05, 0.001)] == [200, 75, 20], "0.5 ms a replay"
+
+
+def test_a_contender_that_fails_is_named_and_left_out(worker, monkeypatch, capsys):
     import shapes
 
     def broken(contender, arguments):
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(worker, "triton_call", broken)
+    monkeypatch.setattr(worker, "times", lambda calls, request: {name: [1.0] for name in calls})
     request = shapes.of_family("cuda", "chain", 6, 1, H=1, HV=2, K=16, V=16, caches=["warm"])
-    with pytest.raises(RuntimeError, match="triton_fused precise: ValueError: no such kernel"):
-        worker.answer(request)
+    names = {record["contender"] for record in worker.answer(request)}
+    assert "dispatched" in names and not any(name.startswith("triton_") for name in names)
+    assert "triton_fused precise is left out: ValueError: no such kernel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "piece"), [
