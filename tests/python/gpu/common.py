@@ -178,17 +178,41 @@ def microseconds(run: Callable[[], Any], calls: int = 10, replays: int = 40) -> 
     return sorted(times)[len(times) // 2]
 
 
-def host_time(call: Any, calls: int = 300) -> float:
-    """Microseconds of host time a call, the queue never full."""
-    best = float("inf")
+def host_times(calls: dict[str, Callable[[], Any]], repeat: int = 300) -> dict[str, float]:
+    """Microseconds of host time a call, the queue never full: the least of 12 rounds in which every call has its turn, so that a
+    processor that slows down or speeds up does so for all."""
+    best = dict.fromkeys(calls, float("inf"))
     for _ in range(12):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        best = min(best, (time.perf_counter() - start) / calls * 1e6)
-        torch.cuda.synchronize()
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(repeat):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - start) / repeat * 1e6)
+            torch.cuda.synchronize()
     return best
+
+
+def captured(call: Callable[[], None]) -> Callable[[], None]:
+    """The call as a CUDA graph, to be replayed. It must have run before, and allocate nothing."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    with torch.cuda.graph(graph):
+        call()
+    assert torch.cuda.memory_allocated() == before, "the captured round allocates"
+    return graph.replay
+
+
+def copies(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments with tensors of their own."""
+    return {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in arguments.items()}
+
+
+def copy_into(buffers: dict[str, Any], arguments: dict[str, Any]) -> None:
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            buffers[name].copy_(value)
 
 
 def best_first(nodes: int, batch: int = 1) -> list[Tree]:

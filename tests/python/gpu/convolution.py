@@ -8,7 +8,19 @@ from typing import Any
 import canopy_gdn
 import torch
 from canopy_gdn import Tree, _abi, _conv
-from common import best_first, check, host_time, microseconds, record, relative, say, within
+from common import (
+    best_first,
+    captured,
+    check,
+    copies,
+    copy_into,
+    host_times,
+    microseconds,
+    record,
+    relative,
+    say,
+    within,
+)
 
 INPUTS = "parents plan slot_index count next_token next_sibling".split()
 ORDER = ["x", "state", "weight", "bias", *INPUTS]
@@ -144,7 +156,7 @@ def graphs() -> str:
         batch = case(trees, 1024, seed=seed, bias=False)
         batch["count"] = torch.randint(5, 31, (2,), dtype=torch.int32, device="cuda")
         batches.append(batch | {"leaf": batch["count"] - 2})
-    buffers = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in batches[0].items()}
+    buffers = copies(batches[0])
     o, plan = torch.zeros_like(buffers["x"]), plan_of(buffers)
 
     def whole(given, plan, o):
@@ -153,18 +165,11 @@ def graphs() -> str:
         canopy_gdn.conv1d_commit(**{n: v for n, v in given.items() if n not in NOT_OF_COMMIT}, plan=plan)
 
     whole(buffers, plan, o)
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    with torch.cuda.graph(graph):
-        whole(buffers, plan, o)
-    assert torch.cuda.memory_allocated() == before, "the captured round allocates"
+    replay = captured(lambda: whole(buffers, plan, o))
     for batch in batches[1:]:
-        for name, value in batch.items():
-            if isinstance(value, torch.Tensor):
-                buffers[name].copy_(value)
+        copy_into(buffers, batch)
         o.zero_()
-        graph.replay()
+        replay()
         expected = torch.zeros_like(o)
         whole(batch, plan_of(batch), expected)
         assert torch.equal(o, expected) and torch.equal(buffers["state"], batch["state"])
@@ -231,17 +236,17 @@ def overhead(ops: Any) -> None:
     error, call = _abi.Error(), _abi.library().canopy_conv_verify
     stream = torch.cuda.current_stream().cuda_stream
     positional = [(arguments | {"x": x, "plan": plan, "o": o}).get(n) for n in OUT_ORDER[:7]]
+    calls = {
+        "C interface": lambda: call(ctypes.byref(params), None, None, 0, stream, ctypes.byref(error)),
+        "operator, out variant": lambda: ops._conv_out(*positional, silu=True),
+        "canopy_gdn.conv1d_tree, o given": lambda: canopy_gdn.conv1d_tree(x, **arguments, plan=plan, o=o),
+        "canopy_gdn.conv1d_tree": lambda: canopy_gdn.conv1d_tree(x, **arguments, plan=plan),
+    }
     with torch.inference_mode():
-        measured = {
-            "C interface": lambda: call(ctypes.byref(params), None, None, 0, stream, ctypes.byref(error)),
-            "operator, out variant": lambda: ops._conv_out(*positional, silu=True),
-            "canopy_gdn.conv1d_tree, o given": lambda: canopy_gdn.conv1d_tree(x, **arguments, plan=plan, o=o),
-            "canopy_gdn.conv1d_tree": lambda: canopy_gdn.conv1d_tree(x, **arguments, plan=plan),
-        }
-        for name, run in measured.items():
-            value = host_time(run)
-            say(f"       {value:6.2f} us  {name}")
-            record(kind="host", what=f"convolution: {name}", us=value)
+        measured = host_times(calls)
+    for name, value in measured.items():
+        say(f"       {value:6.2f} us  {name}")
+        record(kind="host", what=f"convolution: {name}", us=value)
 
 
 def times() -> None:

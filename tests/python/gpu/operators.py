@@ -8,7 +8,22 @@ from typing import Any
 import canopy_gdn
 import torch
 from canopy_gdn import Tree, _abi, _problem
-from common import best_first, case, check, exact, host_time, microseconds, on_host, record, relative, say, within
+from common import (
+    best_first,
+    captured,
+    case,
+    check,
+    copies,
+    copy_into,
+    exact,
+    host_times,
+    microseconds,
+    on_host,
+    record,
+    relative,
+    say,
+    within,
+)
 
 INPUTS = "parents plan g beta slot_index count a b a_log dt_bias next_token next_sibling".split()
 ORDER = ["q", "k", "v", "state", *INPUTS]
@@ -129,7 +144,7 @@ def graphs() -> str:
     for batch in batches:
         batch["count"] = torch.randint(5, 31, (2,), dtype=torch.int32, device="cuda")
         batch["leaf"] = batch["count"] - 2
-    buffers = {n: v.clone() for n, v in batches[0].items()}
+    buffers = copies(batches[0])
     workspace = torch.empty(1 << 24, dtype=torch.uint8, device="cuda")
     o = torch.zeros(2, 30, 4, 128, dtype=torch.bfloat16, device="cuda")
     plan = canopy_gdn.plan(parents=buffers["parents"], count=buffers["count"])
@@ -141,17 +156,11 @@ def graphs() -> str:
         canopy_gdn.commit(**shared, leaf=buffers["leaf"])
 
     whole()
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    with torch.cuda.graph(graph):
-        whole()
-    assert torch.cuda.memory_allocated() == before, "the captured round allocates"
+    replay = captured(whole)
     for batch in batches[1:]:
-        for name, value in batch.items():
-            buffers[name].copy_(value)
+        copy_into(buffers, batch)
         o.zero_()
-        graph.replay()
+        replay()
         expected = canopy_gdn.verify(**{n: v for n, v in batch.items() if n != "leaf"})
         canopy_gdn.commit(**{n: v for n, v in batch.items() if n != "q"})
         assert torch.equal(o, expected) and torch.equal(buffers["state"], batch["state"])
@@ -225,18 +234,19 @@ def overhead(ops: Any) -> None:
     error, call = _abi.Error(), _abi.library().canopy_verify
     stream = torch.cuda.current_stream().cuda_stream
     positional = [(arguments | {"plan": plan, "o": o, "workspace": workspace})[n] for n in OUT_ORDER[:10]]
+    calls = {
+        "C interface": lambda: call(
+            ctypes.byref(params), None, workspace.data_ptr(), 1 << 20, stream, ctypes.byref(error)
+        ),
+        "operator, out variant": lambda: ops._verify_out(*positional, l2norm=True),
+        "canopy_gdn.verify, o and workspace given": lambda: canopy_gdn.verify(
+            **arguments, plan=plan, o=o, workspace=workspace
+        ),
+        "canopy_gdn.verify": lambda: canopy_gdn.verify(**arguments, plan=plan),
+        "torch.add, out given": lambda: torch.add(o, o, out=o),
+    }
     with torch.inference_mode():
-        measured = {
-            "C interface": host_time(
-                lambda: call(ctypes.byref(params), None, workspace.data_ptr(), 1 << 20, stream, ctypes.byref(error))
-            ),
-            "operator, out variant": host_time(lambda: ops._verify_out(*positional, l2norm=True)),
-            "canopy_gdn.verify, o and workspace given": host_time(
-                lambda: canopy_gdn.verify(**arguments, plan=plan, o=o, workspace=workspace)
-            ),
-            "canopy_gdn.verify": host_time(lambda: canopy_gdn.verify(**arguments, plan=plan)),
-            "torch.add, out given": host_time(lambda: torch.add(o, o, out=o)),
-        }
+        measured = host_times(calls)
     for name, value in measured.items():
         say(f"       {value:6.2f} us  {name}")
         record(kind="host", what=name, us=value)
