@@ -37,13 +37,14 @@ def run(sglang: str | None) -> None:
 
 
 def jobs(sglang: str | None) -> list[tuple[str, int]]:
-    """What ahead.py compiles, where it is installed. FLA's chunk kernels have dozens of configurations."""
+    """What ahead.py compiles, where it is installed, the slowest first: SGLang's convolution unrolls its nodes (half a minute for 64),
+    FLA's chunk kernels have dozens of configurations."""
     fla = (
         [("fla:chunk_gated_delta_rule", 8), ("fla:fused_recurrent_gated_delta_rule", 1)]
         if importlib.util.find_spec("fla")
         else []
     )
-    return fla + ([(f"sglang:{batch}x{nodes}", 1) for batch, nodes in SHAPES] if sglang else [])
+    return ([(f"sglang:{batch}x{nodes}", 1) for batch, nodes in SHAPES] if sglang else []) + fla
 
 
 def warm(kind: str, rest: str, sglang: str | None) -> None:

@@ -50,7 +50,7 @@ def missing() -> str:
 
 def compile_ahead(options: argparse.Namespace) -> ahead.Compiling:
     """Processes that compile what the sections will use."""
-    jobs = peers.jobs(options.sglang) if "peers" in options.only else []  # FLA's take longest
+    jobs = peers.jobs(options.sglang) if "peers" in options.only else []
     jobs += contenders.jobs() if "contenders" in options.only else []
     more = ["--sglang", options.sglang] if options.sglang else []
     return ahead.Compiling([__file__, *more], [] if options.no_ahead else jobs, options.logs)
