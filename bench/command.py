@@ -72,7 +72,8 @@ def measure(
         chosen.folder = folder(chosen, environment)
         path = chosen.folder / f"{name}.jsonl"
         until = min(chosen.until, time.monotonic() + share * chosen.seconds) if chosen.seconds else math.inf
-        failures, cut = fill(path, environment, requests, (program or own).ask, until)
+        asked = program or own
+        failures, cut = fill(path, environment, requests, asked.ask, until, *([asked.announce] if chosen.device == "cuda" else []))
         chosen.cut += cut
         env.close_file(path, own, chosen.device)
         return failures

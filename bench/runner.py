@@ -36,6 +36,8 @@ class Program:
         self.command, self.patience = command, patience
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str | None] = queue.Queue()
+        self.following: Request | None = None  # what will be asked next, if that is known
+        self.sent: Request | None = None  # the request that was sent ahead of its turn
 
     def start(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
@@ -49,13 +51,20 @@ class Program:
         threading.Thread(target=forward, daemon=True).start()
         return process
 
+    def announce(self, request: Request | None) -> None:
+        """It will be asked after the next one: it is sent along, so that the program can make ready for it."""
+        self.following = request
+
     def ask(self, request: Request) -> list[Record]:
         """The records of its answer. Raises Failed."""
         if self.process is None:
             self.process = self.start()
+        sending = [one for one in (request if request is not self.sent else None, self.following) if one is not None]
+        self.sent, self.following = self.following, None
         try:
             assert self.process.stdin
-            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.write("".join(json.dumps(one) + "\n" for one in sending))
+            self.process.stdin.flush()
         except OSError:
             pass  # it is dead: its output ends below
         answer: list[Record] = []
@@ -78,6 +87,7 @@ class Program:
 
     def close(self) -> int | None:
         process, self.process = self.process, None
+        self.sent = self.following = None
         if process is None:
             return None
         if process.stdin:
@@ -167,10 +177,15 @@ def open_file(path: Path, environment: Record) -> set[tuple[Any, ...]]:
 
 
 def fill(
-    path: Path, environment: Record, requests: Iterable[Request], ask: Callable[[Request], list[Record]], until: float = math.inf
+    path: Path,
+    environment: Record,
+    requests: Iterable[Request],
+    ask: Callable[[Request], list[Record]],
+    until: float = math.inf,
+    announce: Callable[[Request | None], None] = lambda request: None,
 ) -> tuple[list[str], int]:
     """Asks what the file does not hold yet and appends each answer as it comes; after `until` (time.monotonic()) nothing more. Returns
-    what failed, in words, and how many were not asked."""
+    what failed, in words, and how many were not asked. `announce` is told of the request after the one that is asked."""
     known = open_file(path, environment)
     todo = [request for request in requests if not known.issuperset(asked(request))]
     progress, failures, kept, cut = Progress(path.stem, len(todo), until), [], 0, 0
@@ -180,6 +195,7 @@ def fill(
                 cut = len(todo) - done
                 break
             progress.step(done, words(request))
+            announce(todo[done + 1] if done + 1 < len(todo) else None)
             try:
                 answer = ask(request)
             except Failed as why:

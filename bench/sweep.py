@@ -59,7 +59,7 @@ def peers(chosen: argparse.Namespace) -> list[str]:
 
     def keep(r: Request) -> bool:
         timed = r.get("measure", "time") == "time" and (r["HV"], r["state"]) == (32, "f32")  # the layer that the worker's contenders take
-        return timed and name_of(r) in ("chain", "best-first-4") and chosen.only in name_of(r) and (chosen.quick or shapes.in_core(r))
+        return timed and name_of(r) in shapes.PLAIN and chosen.only in name_of(r) and (chosen.quick or shapes.in_core(r))
 
     requests = sorted(requests_of(chosen, keep), key=lambda r: r["T"] not in (16, 64, 128, 256))
     worker = Program(WORKER, patience=max(60.0, chosen.seconds / 6) if chosen.seconds else 900.0)

@@ -62,9 +62,14 @@ Result<std::vector<BenchShape>> measure(const CLI::App& command, const Options& 
   if (!problem) return problem.error();
   const std::string family = options.file.empty() ? options.spec.family.name : options.file;
   Progress progress("bench", options.effort.repeat);
-  auto shape =
-      device ? measure_on_device(options.effort, *problem, options.spec, family)
-             : measure_on_cpu(options.effort, *problem, options.spec, family, [&](int round) { progress.step(round); });
+  const auto on_device = [&]() -> Result<BenchShape> {
+    const auto oracle = run_oracle(*problem, options.effort.checked);
+    if (!oracle) return oracle.error();
+    return measure_on_device(options.effort, *problem, *oracle, options.spec, family);
+  };
+  auto shape = device ? on_device()
+                      : measure_on_cpu(options.effort, *problem, options.spec, family,
+                                       [&](int round) { progress.step(round); });
   if (!shape) return shape.error();
   shapes.push_back(std::move(*shape));
   return shapes;

@@ -67,8 +67,8 @@ using Tick = std::function<void(int round)>;
 Result<BenchShape> measure_on_cpu(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
                                   const std::string& family, const Tick& tick);
 // Beside the implementations: "plan", and "floor" where its kernel covers the shape.
-Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
-                                     const std::string& family);
+Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const Oracle& oracle,
+                                     const host::ProblemSpec& spec, const std::string& family);
 // Commit of all layers in one launch, an accepted path of six nodes, beside a device copy of as many state bytes.
 Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemSpec spec, int layers);
 

@@ -62,13 +62,11 @@ Error time_both(const Effort& effort, std::vector<host::TimedLaunch>& launches, 
 
 }  // namespace
 
-Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const host::ProblemSpec& spec,
-                                     const std::string& family) {
+Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const Oracle& oracle,
+                                     const host::ProblemSpec& spec, const std::string& family) {
   auto shape = shape_of(problem, spec, family);
   if (!shape) return shape.error();
-  const auto oracle = run_oracle(problem, effort.checked);
-  if (!oracle) return oracle.error();
-  shape->checked = oracle->checked;
+  shape->checked = oracle.checked;
   const host::DeviceInfo info = host::device_info();
   shape->copies =
       effort.timed && effort.cold
@@ -90,12 +88,12 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
     const std::size_t bytes = contender.implementation->workspace(params);
     if (bytes > host::device_info().free_bytes / 2) continue;  // snapshots of a large batch
     ready.push_back({contender, DeviceMemory(bytes)});
-    const auto check = check_once(ready.back(), copies, *oracle);
+    const auto check = check_once(ready.back(), copies, oracle);
     if (!check) return check.error();
     BenchCell cell = cell_of(contender);
     const bool serial = cell.strategy.find("serial") != std::string::npos;
     cell.check = *check;
-    cell.flops = serial ? recurrence_flops(shape->view, *oracle) : closed_form_flops(shape->view, *oracle);
+    cell.flops = serial ? recurrence_flops(shape->view, oracle) : closed_form_flops(shape->view, oracle);
     cell.stated = bytes;
     cells.push_back(cell);
   }

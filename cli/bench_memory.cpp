@@ -167,7 +167,6 @@ Result<Json> memory_records(const host::ProblemSpec& spec, canopy_device device,
   if (!problem) return problem.error();
   auto view = problem->problem();
   if (!view) return view.error();
-  const std::size_t plan_bytes = device == CANOPY_CUDA ? plans_bytes(*view) : 0;
   Result<host::DeviceProblem> on_device = Error::unsupported("not on a device");
   Problem own = *view;
   if (device == CANOPY_CUDA) {
@@ -175,7 +174,7 @@ Result<Json> memory_records(const host::ProblemSpec& spec, canopy_device device,
     if (!on_device) return on_device.error();
     own = on_device->view();
   }
-  const DeviceMemory plan(plan_bytes);
+  const DeviceMemory plan(device == CANOPY_CUDA ? plans_bytes(own) : 0);
   if (device == CANOPY_CUDA) {
     if (Error error = make_plans(own, plan.data(), plan.bytes()); !error.ok()) return error;
     own.trees.plan = plan.data();

@@ -1,16 +1,20 @@
 // canopy bench --requests: one JSON object a line says what to measure; the records come back at once, a line each, and
-// then {"type":"done"} or {"type":"failed"} with the request's id. bench/runner.py drives it.
+// then {"type":"done"} or {"type":"failed"} with the request's id. bench/runner.py drives it. While a GPU is timed, the
+// host makes the problem and the oracle's answer of the next line, if that has come already.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <fstream>
 #include <iostream>
-#include <memory>
-#include <set>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "bench.hpp"
 #include "bench_extra.hpp"
 #include "host/device.hpp"
+#include "timing.hpp"
 
 namespace canopy::cli {
 namespace {
@@ -91,14 +95,29 @@ void add_inputs(const Json& request, Json& record) {
     if (request.contains(key)) record[key] = request[key];
 }
 
-Result<Json> records_of(const Json& request) {
+bool on_gpu(const Json& request) { return request.value("device", "cpu") == "cuda"; }
+
+// The host's part of a request for a GPU.
+struct Prepared {
+  Result<host::HostProblem> problem;
+  Result<Oracle> oracle;
+};
+Prepared prepare(const host::ProblemSpec& spec, const Effort& effort) {
+  auto problem = host::make_problem(spec);
+  if (!problem) return {problem.error(), problem.error()};
+  auto oracle = run_oracle(*problem, effort.checked);
+  return {std::move(problem), std::move(oracle)};
+}
+
+// `prepared` is empty where nothing was done in advance.
+Result<Json> records_of(const Json& request, std::optional<Prepared> prepared) {
   for (const auto& [key, value] : request.items())
     if (std::none_of(std::begin(kFields), std::end(kFields), [&](const char* known) { return key == known; }))
       return Error::invalid(fmt::format("\"{}\": no such field of a request", key));
   const host::ProblemSpec spec = spec_of(request);
   const Effort effort = effort_of(request);
   const std::string measure = request.value("measure", "time");
-  const bool device = request.value("device", "cpu") == "cuda";
+  const bool device = on_gpu(request);
   if (device)
     if (const std::string why = host::device_missing(); !why.empty()) return Error::unsupported("device cuda: " + why);
   const canopy_device on = device ? CANOPY_CUDA : CANOPY_CPU;
@@ -123,15 +142,78 @@ Result<Json> records_of(const Json& request) {
   if (measure != "time" && measure != "accuracy")
     return Error::invalid(
         fmt::format("measure: expected time, accuracy, memory, rounds, commit or environment, got '{}'", measure));
-  auto problem = host::make_problem(spec);
-  if (!problem) return problem.error();
   const std::string family = request.value("family", "best-first");
-  const auto shape = device ? measure_on_device(effort, *problem, spec, family)
-                            : measure_on_cpu(effort, *problem, spec, family, nullptr);
+  const auto measured = [&]() -> Result<BenchShape> {
+    if (device) {
+      if (!prepared) prepared = prepare(spec, effort);
+      if (!prepared->oracle) return prepared->oracle.error();
+      return measure_on_device(effort, *prepared->problem, *prepared->oracle, spec, family);
+    }
+    auto problem = host::make_problem(spec);
+    if (!problem) return problem.error();
+    return measure_on_cpu(effort, *problem, spec, family, nullptr);
+  };
+  const auto shape = measured();
   if (!shape) return shape.error();
   add(*shape);
   return all;
 }
+
+struct Line {
+  std::string text;
+  std::optional<Prepared> prepared;
+};
+
+// What can be done before a line's turn; a line that is wrong is looked at when it has its turn.
+Line line_of(std::string text) {
+  Line line{std::move(text), {}};
+  try {
+    const Json request = Json::parse(line.text);
+    const std::string measure = request.value("measure", "time");
+    if (on_gpu(request) && host::device_missing().empty() && (measure == "time" || measure == "accuracy"))
+      line.prepared = prepare(spec_of(request), effort_of(request));
+  } catch (const std::exception&) {
+    line.prepared.reset();
+  }
+  return line;
+}
+
+// Lines in order, each prepared by a thread that is at most one ahead of who takes them.
+class Lines {
+ public:
+  explicit Lines(std::istream& in) : reader_([this, &in] { read(in); }) {}
+  ~Lines() { reader_.join(); }
+  // Waits for the next; nothing at the end.
+  std::optional<Line> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ready_ || ended_; });
+    std::optional<Line> line = std::exchange(ready_, std::nullopt);
+    changed_.notify_all();
+    return line;
+  }
+
+ private:
+  void read(std::istream& in) {
+    const ThreadCount threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1));
+    for (std::string text; std::getline(in, text);) {
+      if (text.empty()) continue;
+      Line line = line_of(std::move(text));
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !ready_; });
+      ready_ = std::move(line);
+      changed_.notify_all();
+    }
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Line> ready_;
+  bool ended_ = false;
+  std::thread reader_;  // last: it uses what stands before it
+};
 
 void say(const Json& record) {
   fmt::print("{}\n", record.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -148,15 +230,15 @@ int answer_requests(const std::string& path) {
   }
   std::istream& in = path == "-" ? std::cin : file;
   bool failed = false;
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty()) continue;
+  Lines lines(in);
+  while (auto line = lines.next()) {
     Json id;
     const double begun = now();
     std::string why;
     try {
-      const Json request = Json::parse(line);
+      const Json request = Json::parse(line->text);
       id = request.value("id", Json());
-      auto records = records_of(request);
+      auto records = records_of(request, std::move(line->prepared));
       if (!records)
         why = records.error().message;
       else

@@ -29,6 +29,8 @@ struct Size {
   int nodes, batch;
 };
 
+constexpr int kGpuContenders = 20;  // about as many share a shape's time: implementations in their precisions
+
 // Small trees and large, deep and bushy, few heads and many.
 std::vector<Size> sizes(bool gpu) {
   std::vector<Size> all;
@@ -55,7 +57,9 @@ Result<host::Timings> measure_here(const Options& options) {
   Effort effort{.contenders = gpu ? "all" : "fast",
                 .threads = options.threads,
                 .repeat = gpu ? 200 : 101,
-                .warm_ups = gpu ? 25 : 1,
+                .warm_ups = gpu ? 10 : 1,
+                .replay_seconds = 1e-4,
+                .least = 10,
                 .cold = gpu,
                 .checked = 1};
   int done = 0;
@@ -63,15 +67,21 @@ Result<host::Timings> measure_here(const Options& options) {
     const double left = options.seconds - (now() - begun);
     progress.step(done,
                   fmt::format("{} T={} B={}, {:.0f} s left", size.family, size.nodes, size.batch, std::max(left, 0.0)));
-    // Half of each shape's share is for making it; at least one round of each contender is timed whatever it takes.
+    // Half of each shape's share is for making it; a few rounds of each contender are timed whatever they take.
     effort.most_seconds = std::max(0.02, left / (static_cast<int>(all.size()) - done) / (gpu ? 4 : 2));
+    effort.share = effort.most_seconds / kGpuContenders;
     host::ProblemSpec spec = options.spec;
     spec.batch = size.batch;
     spec.family.name = size.family, spec.family.nodes = size.nodes;
     auto problem = host::make_problem(spec);
     if (!problem) return problem.error();
-    const auto shape = gpu ? measure_on_device(effort, *problem, spec, size.family)
-                           : measure_on_cpu(effort, *problem, spec, size.family, nullptr);
+    const auto measured = [&]() -> Result<BenchShape> {
+      if (!gpu) return measure_on_cpu(effort, *problem, spec, size.family, nullptr);
+      const auto oracle = run_oracle(*problem, effort.checked);
+      if (!oracle) return oracle.error();
+      return measure_on_device(effort, *problem, *oracle, spec, size.family);
+    };
+    const auto shape = measured();
     if (!shape) return shape.error();
     std::string lines;
     for (const BenchCell& cell : shape->cells) lines += record_of(*shape, cell, effort).dump() + "\n";

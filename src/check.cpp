@@ -198,7 +198,7 @@ Error need(const Tensor& tensor, const TensorRule& rule, int layers, bool needed
 }
 
 Tensor stand_in_output(const Problem& p) {
-  static float nowhere;
+  alignas(64) static float nowhere;  // no implementation is to refuse it for its address
   // Unsigned: the extents are not checked yet and may be anything.
   const std::uint64_t width = static_cast<std::uint64_t>(p.dim_v), row = width * static_cast<std::uint64_t>(p.heads_v);
   const std::uint64_t sequence = row * static_cast<std::uint64_t>(p.nodes);

@@ -90,6 +90,38 @@ def test_when_the_time_is_over_nothing_more_is_asked_and_the_next_run_goes_on(tm
     program.close()
 
 
+ECHO = """import json, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    if request == "die": sys.exit(3)
+    print(json.dumps({"type": "cell", "got": request}))
+    print(json.dumps({"type": "done"}), flush=True)
+"""
+
+
+def test_what_is_announced_is_sent_once_and_its_answer_kept_for_its_turn():
+    program = runner.Program([sys.executable, "-c", ECHO], patience=20)
+    requests = [{"n": n} for n in range(4)]
+    program.announce(requests[1])
+    assert program.ask(requests[0]) == [{"type": "cell", "got": {"n": 0}}] and program.sent is requests[1]
+    program.announce(requests[2])
+    assert program.ask(requests[1])[0]["got"] == {"n": 1}  # nobody sent it a second time, or the next answer would be its
+    assert program.ask(requests[2])[0]["got"] == {"n": 2} and program.sent is None
+    assert program.ask(requests[3])[0]["got"] == {"n": 3}
+    program.close()
+
+
+def test_a_program_that_died_of_what_was_announced_is_asked_anew():
+    program = runner.Program([sys.executable, "-c", ECHO], patience=20)
+    program.announce("die")
+    assert program.ask({"n": 0})[0]["got"] == {"n": 0}
+    program.announce({"n": 2})
+    with pytest.raises(runner.Failed, match="ended with status 3"):
+        program.ask("die")
+    assert program.sent is None and program.ask({"n": 2})[0]["got"] == {"n": 2}
+    program.close()
+
+
 def test_a_program_that_hangs_is_stopped():
     program = runner.Program([sys.executable, "-c", "import time; time.sleep(60)"], patience=0.2)
     with pytest.raises(runner.Failed, match="no answer"):
