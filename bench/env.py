@@ -16,7 +16,7 @@ import records
 from records import Record
 from runner import Program
 
-PACKAGES = ("torch", "triton", "flash-linear-attention", "sglang", "canopy-gdn")
+PACKAGES = ("torch", "triton", "flash-linear-attention", "fla-core", "sglang", "canopy-gdn")  # fla-core holds its kernels
 
 
 def packages() -> dict[str, str]:
