@@ -82,6 +82,8 @@ class Program:
             if record["type"] == "done":
                 return answer
             if record["type"] == "failed":
+                if record.get("ends"):  # it cannot go on
+                    self.close()
                 raise Failed(record["message"])
             answer.append(record)
 

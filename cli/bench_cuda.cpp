@@ -88,8 +88,12 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
     const std::size_t bytes = contender.implementation->workspace(params);
     if (bytes > host::device_info().free_bytes / 2) continue;  // snapshots of a large batch
     ready.push_back({contender, DeviceMemory(bytes)});
+    if (!ready.back().workspace.data()) {
+      ready.pop_back();
+      continue;
+    }
     const auto check = check_once(ready.back(), copies, oracle);
-    if (!check) return check.error();
+    if (!check) return Error{check.error().status, contender.name + ": " + check.error().message};
     BenchCell cell = cell_of(contender);
     const bool serial = cell.strategy.find("serial") != std::string::npos;
     cell.check = *check;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <mutex>
@@ -253,7 +254,11 @@ int answer_requests(const std::string& path) {
     }
     Json answer{{"type", why.empty() ? "done" : "failed"}, {"id", id}, {"seconds", now() - begun}};
     if (!why.empty()) answer["message"] = why, failed = true;
+    // A kernel that went wrong has spoilt the device for this process: whoever asks has to start another one.
+    const bool ends = !why.empty() && host::device_missing().empty() && !host::device_synchronize().ok();
+    if (ends) answer["ends"] = true;
     say(answer);
+    if (ends) std::_Exit(kCheckFailed);  // the reader may wait for a line for ever
   }
   return failed ? kCheckFailed : kGood;
 }

@@ -31,7 +31,7 @@ class Graph {
   // `launches` of them, from one start of the rotation.
   Error capture(const TimedLaunch& contender, Rotation rotation, int start, int launches, cudaStream_t stream) {
     cudaGraph_t graph = nullptr;
-    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     Error error;
     for (int i = 0; i < launches && error.ok(); ++i) error = contender.launch(rotation.copy(start, i), stream);
     cudaError_t made = cudaStreamEndCapture(stream, &graph);

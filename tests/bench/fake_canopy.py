@@ -1,6 +1,6 @@
 """Stands in for the program on a machine with an RTX 5090: answers requests as `canopy bench --requests` would, with times by formula.
 
-Told by the environment: FAKE_LOG counts its answers, FAKE_DIE_AFTER ends it after so many, FAKE_REFUSE refuses a family, FAKE_COMMIT names its
+Told by the environment: FAKE_LOG counts its answers, FAKE_DIE_AFTER ends it after so many, FAKE_REFUSE refuses a family or a choice of contenders, FAKE_COMMIT names its
 commit; everything else goes to the real program (CANOPY_PROGRAM).
 """
 
@@ -31,7 +31,7 @@ def answer(request):
     if measure == "environment":
         return [{"type": "environment", "schema": 1, "canopy": "0.1.0", "commit": os.environ.get("FAKE_COMMIT", "0123456789ab"), "cpu": "Test CPU",
                  "cores": 16, "gpu": GPU, "implementations": [{"name": name} for name in TIMES]}]  # fmt: skip
-    if request["family"] == os.environ.get("FAKE_REFUSE"):
+    if os.environ.get("FAKE_REFUSE") in (request["family"], request.get("contenders", "none")):
         raise ValueError("refused")
     common = {"schema": 1, "contender": "cuda_fused", "strategy": "fused", "precision": "half"} | shape(request)
     error = {"relative": 2e-3, "max_abs": 1e-3, "passed": True}

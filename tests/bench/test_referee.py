@@ -85,6 +85,16 @@ def test_the_rest_is_asked_of_those_in_the_running(fake, tmp_path, monkeypatch, 
     assert [request["contenders"] for request in timed] == ["all", "cuda_fused,cuda_serial_resident,cuda_serial_snapshot,floor"]
 
 
+def test_a_core_that_a_contender_spoils_is_asked_of_the_others(fake, tmp_path, monkeypatch, capsys):
+    shapes = referee.sweep.shapes
+    some = [request for request in shapes.sweep("cuda", []) if shapes.in_core(request)][:2]
+    monkeypatch.setattr(shapes, "sweep", lambda device, trees, quick, threads: some)
+    monkeypatch.setenv("FAKE_REFUSE", "all")
+    assert run(fake, tmp_path) == 1 and capsys.readouterr().err.count("refused") >= 2
+    held = records.read(tmp_path / "out/sweep.jsonl")
+    assert {record["T"] for record in held[1:]} == {request["T"] for request in some}
+
+
 def test_what_failed_is_said_and_the_rest_is_published(fake, tmp_path, monkeypatch, capsys):
     few(monkeypatch)
     monkeypatch.setenv("FAKE_REFUSE", "chain")

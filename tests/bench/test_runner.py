@@ -122,6 +122,15 @@ def test_a_program_that_died_of_what_was_announced_is_asked_anew():
     program.close()
 
 
+def test_a_program_that_cannot_go_on_is_started_again():
+    spoilt = ECHO.replace('print(json.dumps({"type": "cell"', 'print(json.dumps({"type": "failed", "message": "spoilt", "ends": True}), flush=True); time.sleep(60)\n    print(json.dumps({"type": "cell"')
+    program = runner.Program([sys.executable, "-c", spoilt], patience=20)
+    program.announce({"n": 1})
+    with pytest.raises(runner.Failed, match="spoilt"):
+        program.ask({"n": 0})
+    assert program.process is None and program.sent is None
+
+
 def test_a_program_that_hangs_is_stopped():
     program = runner.Program([sys.executable, "-c", "import time; time.sleep(60)"], patience=0.2)
     with pytest.raises(runner.Failed, match="no answer"):
