@@ -46,7 +46,7 @@ std::string refuses_device(const Problem& problem) {
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 std::size_t plan_bytes(const Problem& problem) {
-  return aligned(sizeof(DevicePlan) * static_cast<std::size_t>(problem.batch > 0 ? problem.batch : 1));
+  return sizeof(DevicePlan) * static_cast<std::size_t>(problem.batch > 0 ? problem.batch : 1);
 }
 std::size_t own_plan_bytes(const Problem& problem) { return problem.trees.plan ? 0 : plan_bytes(problem); }
 

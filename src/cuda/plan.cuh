@@ -46,7 +46,8 @@ inline constexpr int kUp = 8;  // ancestors listed for each rank
 // host). Entries at and past `count` are not defined. `count` is 0 when `status` has CANOPY_ROW_BAD_COUNT; with
 // CANOPY_ROW_BAD_TREE it is the live count, only `status` and `count` hold, and outputs are NaN. The plan does not
 // depend on slots: a kernel looks at those itself (row.cuh).
-struct alignas(16) DevicePlan {
+// Aligned as canopy_plan's memory is, so that the plans of B sequences are B times the bytes of one: rows of a tensor.
+struct alignas(64) DevicePlan {
   std::int32_t status, count, depth, blocks;
   std::int32_t steps, reserved[3];
   // 1,840 bytes that the fused kernels copy to shared memory as they are (tile/tables.cuh).
@@ -67,7 +68,6 @@ struct alignas(16) DevicePlan {
   std::uint8_t path[kBlocks][kNodes];  // path[b][d]: rank of the depth-d strict ancestor of the block's first node
   Step step[kMaxSteps];                // block by block, the shallowest path rows first
 };
-static_assert(sizeof(DevicePlan) % 16 == 0);
 
 // One plan a sequence into plans[0..B). Reads trees and counts of the problem; never reads past [B,T].
 void launch_plan(const Problem& problem, DevicePlan* plans, cudaStream_t stream);

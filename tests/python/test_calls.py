@@ -1,12 +1,13 @@
 """verify, commit and plan against the fp64 oracle and the golden problems, from NumPy and from PyTorch."""
 
+import ctypes
 import json
 import pathlib
 
 import canopy_gdn
 import numpy as np
 import pytest
-from canopy_gdn import Tree
+from canopy_gdn import Tree, _abi
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import TREES, call, commit_arguments, problem, relative, tensors
@@ -106,6 +107,20 @@ def wider(array, to):
     buffer = np.full((array.shape[0], array.shape[1] + 3), 99, array.dtype)
     buffer[:, : array.shape[1]] = array
     return to({"b": buffer})["b"][:, : array.shape[1]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_plans_of_a_batch_are_as_many_times_the_plan_of_one(device):
+    """What plan() returns is [B, bytes of one], on a GPU too: asked of the library, which needs none for it."""
+    width = _abi.plan_row_bytes(device)
+    if not width:
+        pytest.skip(f"this build has no plans on {device}")
+    params = _abi.VerifyParams()
+    _abi.library().canopy_verify_params_init(ctypes.byref(params))
+    params.problem.device, params.problem.nodes = {"cpu": _abi.CPU, "cuda": _abi.CUDA}[device], 5
+    for batch in (1, 2, 3, 7, 16, 1000):
+        params.problem.batch = batch
+        assert _abi.library().canopy_plan_bytes(ctypes.byref(params.problem)) == batch * width, batch
 
 
 def test_trees_as_rows_of_a_wider_buffer(to):
