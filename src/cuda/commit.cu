@@ -33,7 +33,7 @@ Error launch(const CommitParams& params, const DevicePlan* plan, cudaStream_t st
   const dim3 grid(static_cast<unsigned>(ctas_a_row(p.batch, tiles, sizeof(CommitShared<K, W>))), p.batch);
   const cudaError_t status =
       launch_dependently(commit_kernel<K, W, Method>, grid, 32 * W, sizeof(CommitShared<K, W>), stream, params, plan,
-                         wide_tensors(p));
+                         wide_tensors(p) | (is_wide(params.stash_u) ? kWideU : 0));
   if (status != cudaSuccess) return {CANOPY_INTERNAL, text("commit kernel: ", cudaGetErrorString(status))};
   return {};
 }

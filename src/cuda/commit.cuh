@@ -3,16 +3,15 @@
 // Purpose    state[dst_slot] = S of node `leaf`, and state[track_slot] = S of node `track_leaf`, from
 //            state[slot_index].
 // Precision  fp32 throughout.
-// Methods    resolve: u on the path by solving its chain system again; stash: u from verification's memory; replay: E1
-//            along the path in order, the same bits whatever tree the path was part of.
+// Methods    resolve: u on the path by solving its chain system again, by twos; stash: u from verification's memory;
+//            replay: E1 along the path in order, the same bits whatever tree the path was part of.
 // Grid       (CTAs a row, B): a CTA takes every so many-th tile of its row's states, 16 W columns of one head of one
 //            layer, all along the same path. Memory bound: each state is read and written once.
 // Flow       1. the path from the plan, once; 2. a pipeline over tiles, eight nodes of the path a step: while a step is
 //            worked on, the next one's keys, values, gates and, for the next tile, its state are on their way, the
-//            state to shared memory. A step: keys and gates into shared memory; k.k of all pairs; S0.k in one pass over
-//            the registers; u by forward substitution (E6 on a chain), each lane a column; one update of the tile (E8).
-//            The state after eight nodes is the S0 of the next eight.
-// Decays     within eight nodes are products of alphas: nothing to cancel, so no logarithms are needed.
+//            state to shared memory. A step: keys, values and gates into shared memory; then each warp by itself takes
+//            its columns of the tile, in registers, from node to node: by replay one at a time, else by twos. Products
+//            of alphas over two nodes cannot cancel, so no logarithms are needed.
 // Skipped    rows with a flag, padding rows and leaves outside the live nodes: nothing is read or written.
 #pragma once
 
@@ -24,7 +23,7 @@
 namespace canopy::cuda {
 
 inline constexpr int kCommitColumns = 4;  // a thread
-inline constexpr int kPathNodes = 8;      // solved together
+inline constexpr int kPathNodes = 8;      // a step
 
 // CTAs of 64 columns that the shared memory of a multiprocessor takes, and for which there shall be registers.
 #if __CUDA_ARCH__ == 900
@@ -37,13 +36,10 @@ template <int K, int W>
 struct alignas(16) CommitShared {
   float state[2][K * StateTile<K, kCommitColumns, W>::kColumns];  // this tile's and the next one's, on its way
   float key[kPathNodes][K];
-  float g[kPathNodes][kPathNodes];     // beta_i Gam_ij (k_i . k_j), j < i (E4)
-  float value[kPathNodes][32 * W];     // of each thread's own column: v, then u
-  float alpha[kPathNodes], beta[kPathNodes];
-  float decay[kPathNodes];             // from before the first node to after node i
-  float gamma[kPathNodes];             // from after node i to the last of the eight
+  float value[kPathNodes][StateTile<K, kCommitColumns, W>::kColumns];  // v, or by stash u
+  float alpha[kPathNodes], beta[kPathNodes];                           // past the last node 1 and 0
   int rank, length;
-  std::uint8_t path[kNodes];           // nodes, root first
+  std::uint8_t path[kNodes];                                           // nodes, root first
 };
 
 __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {
@@ -96,13 +92,12 @@ struct Step8 {
   int first, nodes;        // path nodes first .. first + nodes - 1
 };
 
-// A step's inputs on their way from memory: warp w has the keys of nodes w, w + W ..., four a lane; thread i < 8 the
-// gate of node i; every thread its own column's values.
+// A step's inputs on their way from memory: warp w has the keys of nodes w, w + W ..., four a lane; thread i four
+// columns of the value of node i / 4W; thread i < 8 the gate of node i.
 template <int W>
 struct StepInputs {
-  Four key[kPathNodes / W];
+  Four key[kPathNodes / W], value;
   float gate[4];  // g, beta; or a, b, A_log, dt_bias; or by stash without gates l of the node and of the one before
-  std::uint32_t value[kPathNodes];
 };
 
 // Whether gates are taken from the stored l.
@@ -127,16 +122,10 @@ __device__ inline void fetch_step(const CommitParams& params, int wide, int b, c
     }
   }
   const Tensor& values = Method == CANOPY_COMMIT_STASH ? params.stash_u : p.v;
-  const std::int64_t column = row_offset(values, at.layer, b, 0, at.hv) + at.column0 +
-                              StateTile<K, kCommitColumns, W>::column(0);
-#pragma unroll
-  for (int i = 0; i < kPathNodes; ++i) {
-    const std::int64_t index = column + path[min(i, at.nodes - 1)] * values.stride[2];
-    if (values.dtype == CANOPY_F32)
-      in.value[i] = static_cast<const std::uint32_t*>(values.data)[index];
-    else
-      in.value[i] = static_cast<const unsigned short*>(values.data)[index];
-  }
+  const int i = min(static_cast<int>(threadIdx.x) / (4 * W), at.nodes - 1);
+  in.value = load_four(values.dtype, values.data,
+                       row_offset(values, at.layer, b, path[i], at.hv) + at.column0 + threadIdx.x % (4 * W) * 4,
+                       wide & (Method == CANOPY_COMMIT_STASH ? kWideU : kWideV));
   if (threadIdx.x >= at.nodes) return;
   const int node = path[threadIdx.x];
   const auto of_node = [&](const Tensor& x, int t) {
@@ -172,10 +161,9 @@ __device__ inline void deposit_step(const CommitParams& params, const StepInputs
     if (lane * 4 < K) *reinterpret_cast<float4*>(&sm.key[threadIdx.x / 32 + e * W][lane * 4]) = k;
   }
   const int dtype = Method == CANOPY_COMMIT_STASH ? CANOPY_F32 : p.v.dtype;
-#pragma unroll
-  for (int i = 0; i < kPathNodes; ++i)
-    sm.value[i][threadIdx.x] = dtype == CANOPY_F32 ? __uint_as_float(in.value[i]) : widen(dtype, in.value[i]);
-  if (threadIdx.x >= nodes) return;
+  float* const value = &sm.value[threadIdx.x / (4 * W)][threadIdx.x % (4 * W) * 4];
+  *reinterpret_cast<float4*>(value) = to_float4(dtype, in.value);
+  if (threadIdx.x >= kPathNodes) return;
   float log_gate = in.gate[0], beta = in.gate[1];
   if (p.a.data && !p.g.data) {
     log_gate = log_gate_from_raw(in.gate[2], log_gate + in.gate[3]);
@@ -183,38 +171,9 @@ __device__ inline void deposit_step(const CommitParams& params, const StepInputs
   } else {
     log_gate = gates_from_l<Method>(p) ? log_gate - beta : clamp_log_gate(log_gate);
   }
-  sm.alpha[threadIdx.x] = expf(log_gate);
-  sm.beta[threadIdx.x] = beta;
-}
-
-// Decays within the eight (E3) and, by resolve, G (E4): eight lanes a pair.
-template <int K, int W>
-__device__ void pair_up(bool solve, int nodes, CommitShared<K, W>& sm) {
-  const auto decay = [&](int after, int to) {  // from after node `after` to after node `to`
-    float product = 1;
-    for (int i = after + 1; i <= to; ++i) product *= sm.alpha[i];
-    return product;
-  };
-  if (threadIdx.x < nodes) {
-    sm.decay[threadIdx.x] = decay(-1, threadIdx.x);
-    sm.gamma[threadIdx.x] = decay(threadIdx.x, nodes - 1);
-  }
-  if (!solve) return;
-  const int lane = threadIdx.x % 8;
-  for (int pair = threadIdx.x / 8; pair < nodes * kPathNodes; pair += 4 * W) {  // whole warps share i
-    const int i = pair / kPathNodes, j = pair % kPathNodes;
-    float sum = 0;
-    if (j < i) {
-#pragma unroll
-      for (int k = lane * 4; k < K; k += 32) {
-        const float4 x = *reinterpret_cast<const float4*>(&sm.key[i][k]),
-                     y = *reinterpret_cast<const float4*>(&sm.key[j][k]);
-        sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
-      }
-    }
-    sum = lane_sum<8>(sum);
-    if (lane == 0 && j < i) sm.g[i][j] = sm.beta[i] * decay(j, i) * sum;
-  }
+  const bool live = threadIdx.x < nodes;
+  sm.alpha[threadIdx.x] = live ? expf(log_gate) : 1.0f;
+  sm.beta[threadIdx.x] = live ? beta : 0.0f;
 }
 
 // The tile after the `nodes` nodes in shared memory, by E1.
@@ -226,44 +185,37 @@ __device__ void replay(int nodes, const CommitShared<K, W>& sm, StateTile<K, C, 
     read_keys(sm.key[i], k);
     dot(tile, k, sum);
     const float alpha = sm.alpha[i];
-    const float u = sm.beta[i] * (sm.value[i][threadIdx.x] - alpha * sum_lanes<C>(sum));
+    const float u = sm.beta[i] * (sm.value[i][tile.column(0)] - alpha * sum_lanes<C>(sum));
     scale_tile(tile, alpha);
     spread<C>(u, sum);
     add_outer(tile, k, sum);
   }
 }
 
-// The same by E5, E6 and E8.
+// The same by chains of two (E5, E6, E8): their keys are read once, and E6 is one multiply-add. An odd last node has a
+// companion with its key, alpha 1 and u 0. By stash u is given.
 template <int K, int C, int W, int Method>
-__device__ void advance(int nodes, CommitShared<K, W>& sm, StateTile<K, C, W>& tile) {
-  float k[K / 8];
-  if constexpr (Method == CANOPY_COMMIT_RESOLVE) {
+__device__ void advance(int nodes, const CommitShared<K, W>& sm, StateTile<K, C, W>& tile) {
+  float k[2][K / 8], each[2][C];
 #pragma unroll 1
-    for (int i = 0; i < nodes; ++i) {  // E5
-      float sum[C];
-      read_keys(sm.key[i], k);
-      dot(tile, k, sum);
-      float& value = sm.value[i][threadIdx.x];
-      value = sm.beta[i] * fmaf(-sm.decay[i], sum_lanes<C>(sum), value);
-    }
-    // E6: each lane its own column (two lanes the same one). Rows past `nodes` are computed from whatever lies there,
-    // and no row before them uses it.
-    float u[kPathNodes];
+  for (int i = 0; i < nodes; i += 2) {
+    read_keys(sm.key[i], k[0]), read_keys(sm.key[i + 1], k[1]);
+    float u[2] = {sm.value[i][tile.column(0)], sm.value[i + 1][tile.column(0)]};
+    const float alpha[2] = {sm.alpha[i], sm.alpha[i + 1]};
+    if constexpr (Method == CANOPY_COMMIT_RESOLVE) {
+      float between = 0;
 #pragma unroll
-    for (int i = 0; i < kPathNodes; ++i) {
-      u[i] = sm.value[i][threadIdx.x];
-#pragma unroll
-      for (int j = 0; j < i; ++j) u[i] = fmaf(-sm.g[i][j], u[j], u[i]);
-      if (i > 0) sm.value[i][threadIdx.x] = u[i];
+      for (int n = 0; n < K / 8; ++n) between = fmaf(k[0][n], k[1][n], between);
+      dot(tile, k[0], each[0]), dot(tile, k[1], each[1]);
+      between = lane_sum<8>(between);
+      const float s[2] = {sum_lanes<C>(each[0]), sum_lanes<C>(each[1])};
+      u[0] = sm.beta[i] * fmaf(-alpha[0], s[0], u[0]);
+      u[1] = sm.beta[i + 1] * fmaf(-alpha[1], fmaf(alpha[0], s[1], between * u[0]), u[1]);
     }
-  }
-  scale_tile(tile, sm.decay[nodes - 1]);
-#pragma unroll 1
-  for (int i = 0; i < nodes; ++i) {  // E8
-    float each[C];
-    read_keys(sm.key[i], k);
-    spread<C>(sm.gamma[i] * sm.value[i][threadIdx.x], each);
-    add_outer(tile, k, each);
+    spread<C>(alpha[1] * u[0], each[0]);
+    spread<C>(i + 1 < nodes ? u[1] : 0.0f, each[1]);
+    scale_tile(tile, alpha[0] * alpha[1]);
+    add_outer(tile, k[0], each[0]), add_outer(tile, k[1], each[1]);
   }
 }
 
@@ -328,10 +280,6 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
       }
       end_copies();
       __syncthreads();
-      if constexpr (Method != CANOPY_COMMIT_REPLAY) {
-        pair_up(Method == CANOPY_COMMIT_RESOLVE, at.nodes, sm);
-        __syncthreads();
-      }
       Tile tile;  // between two steps it waits in shared memory
       if (at.first == 0) {
         wait_for_copies<1>();
