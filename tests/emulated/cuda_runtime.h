@@ -226,7 +226,7 @@ inline void emulated_enqueue(cudaStream_t stream, std::function<void()> work) {
     work();
 }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   return std::memcpy(to, from, bytes), cudaSuccess;
 }
