@@ -35,17 +35,6 @@ int32_t dtype_of(const char* name, const Tensor& tensor) {
   }
 }
 
-// Bytes of one sequence's plan, the same for every tree; 0 for a device that this build does not plan for.
-int64_t plan_row_bytes(bool cuda) {
-  const auto ask = [](int32_t device) {
-    canopy_problem one{};
-    one.device = device, one.batch = one.nodes = 1;
-    return static_cast<int64_t>(canopy_plan_bytes(&one));
-  };
-  static const int64_t cpu_bytes = ask(CANOPY_CPU), cuda_bytes = ask(CANOPY_CUDA);
-  return cuda ? cuda_bytes : cpu_bytes;
-}
-
 std::string device_text(bool cuda, int32_t index) { return cuda ? canopy::text("cuda:", index) : "cpu"; }
 
 void check_shape(const char* name, const Tensor& tensor, const char* axes, const int64_t* extent, std::size_t count,
@@ -65,6 +54,16 @@ void check_shape(const char* name, const Tensor& tensor, const char* axes, const
 }
 
 }  // namespace
+
+int64_t plan_row_bytes(bool cuda) {
+  const auto ask = [](int32_t device) {
+    canopy_problem one{};
+    one.device = device, one.batch = one.nodes = 1;
+    return static_cast<int64_t>(canopy_plan_bytes(&one));
+  };
+  static const int64_t cpu_bytes = ask(CANOPY_CPU), cuda_bytes = ask(CANOPY_CUDA);
+  return cuda ? cuda_bytes : cpu_bytes;
+}
 
 Reader::Reader(const char* name, const Tensor& model, int64_t layers)
     : model_(name), layers_(layers), cuda_(model.is_cuda()), index_(cuda_ ? model.get_device_index() : 0) {}

@@ -90,6 +90,8 @@ class Reader {
   int32_t index_;
 };
 
+// Bytes of one sequence's plan on a device, the same for every tree and batch; 0 where this build has no plans for it.
+int64_t plan_row_bytes(bool cuda);
 void norm(canopy_problem& out, const NormArguments& norm);
 // The scalars that the C ABI keeps in 32 bits.
 int32_t narrow(const char* name, int64_t value);

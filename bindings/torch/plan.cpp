@@ -54,9 +54,8 @@ struct PlanCall {
 Tensor plan(const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling, const Maybe& count,
             const Maybe& slot_index, int64_t slots, int64_t padding_slot) {
   const PlanCall call(parents, next_token, next_sibling, count, slot_index, slots, padding_slot);
-  const int64_t rows = std::max<int64_t>(call.params.problem.batch, 1);
-  // 0 bytes stand for a device that this build has no plans for: canopy_plan says so.
-  const int64_t shape[] = {rows, static_cast<int64_t>(canopy_plan_bytes(&call.params.problem)) / rows};
+  // No bytes in a row: this build has no plans for the device, and canopy_plan says so.
+  const int64_t shape[] = {std::max<int64_t>(call.params.problem.batch, 1), plan_row_bytes(call.reader.cuda())};
   // Zeros, so that bytes the plan does not define are the same in every run; plan_out leaves them alone.
   Tensor out = torch::stable::new_zeros(trees_tensor(parents, next_token, next_sibling), {shape, 2},
                                         torch::headeronly::ScalarType::Byte);

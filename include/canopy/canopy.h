@@ -182,7 +182,7 @@ void canopy_conv_commit_params_init(canopy_conv_commit_params* params);
 
 /* Plan: the depth-first order, masks and block paths of the batch's trees into `plan`, canopy_plan_bytes bytes of the
  * problem's device, 64-byte aligned. Reads the shapes, `trees`, the slots and counts. Once per step, before the layers;
- * the memory must stay as it is until they are done. */
+ * the memory must stay as it is until they are done. max(B, 1) times the bytes of one tree, whatever the trees. */
 size_t canopy_plan_bytes(const canopy_problem* problem);
 canopy_status canopy_plan(const canopy_problem* problem, void* plan, size_t bytes, void* stream, canopy_error* error);
 

@@ -243,7 +243,7 @@ def text_of(name: str, *arguments: object) -> str:
 
 @functools.cache
 def plan_row_bytes(device: str) -> int:
-    """Bytes of one sequence's plan on "cpu" or "cuda": the same for every tree. 0 where this build has no such device."""
+    """Bytes of one sequence's plan on "cpu" or "cuda": the same for every tree and batch. 0 where this build has no such device."""
     params = VerifyParams()
     library().canopy_verify_params_init(ctypes.byref(params))
     params.problem.device = CUDA if device == "cuda" else CPU

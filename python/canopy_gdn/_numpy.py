@@ -55,9 +55,8 @@ def workspace_bytes(params: Any, call: str, implementation: str | None) -> int:
 
 def plan(given: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
     problem = _problem.plan_problem(given)
-    rows = max(problem.batch, 1)
-    length = _abi.library().canopy_plan_bytes(ctypes.byref(problem))
-    made = aligned(length).reshape(rows, -1) if out is None else _memory("plan", out)
+    rows, width = max(problem.batch, 1), _abi.plan_row_bytes("cpu")
+    made = aligned(rows * width).reshape(rows, width) if out is None else _memory("plan", out)
     _abi.call("canopy_plan", ctypes.byref(problem), made.ctypes.data, made.nbytes, None)
     return made
 

@@ -174,6 +174,43 @@ void batches(Report& report, bool light) {
   }
 }
 
+// Bytes of the plans of all rows, from memory of 0xff.
+Result<std::vector<std::byte>> plans_of(HostProblem& problem) {
+  auto device = DeviceProblem::make(problem);
+  if (!device) return device.error();
+  const Problem& view = device->view();
+  DeviceMemory memory(plans_bytes(view));
+  std::vector<std::byte> out(memory.bytes());
+  if (Error error = memory.fill(0xff); !error.ok()) return error;
+  if (Error error = make_plans(view, memory.data(), memory.bytes()); !error.ok()) return error;
+  if (Error error = host::device_synchronize(); !error.ok()) return error;
+  if (Error error = memory.download(out.data(), out.size()); !error.ok()) return error;
+  return out;
+}
+
+// The plans of B trees are B times the plan of one, whatever B: Python keeps them as a tensor [B, bytes of one].
+void rows_of_plans(Report& report) {
+  for (const int batch : {1, 2, 3, 4, 16}) {
+    ProblemSpec spec = base("random", 60);
+    spec.batch = batch, spec.ragged = true, spec.slots = true;
+    HostProblem problem = make(spec);
+    const auto together = plans_of(problem);
+    std::string wrong = together ? "" : together.error().message;
+    for (int b = 0; wrong.empty() && b < batch; ++b) {
+      HostProblem one = alone(problem, b);
+      const auto single = plans_of(one);
+      if (!single) {
+        wrong = single.error().message;
+      } else if (together->size() != batch * single->size() || single->size() % 64 != 0) {
+        wrong = text(together->size(), " bytes for ", batch, " trees, ", single->size(), " for one");
+      } else if (std::memcmp(together->data() + b * single->size(), single->data(), single->size()) != 0) {
+        wrong = text("row ", b, " has another plan alone");
+      }
+    }
+    report.add("batch", "plan", wrong.empty() ? "" : describe(spec) + ": " + wrong);
+  }
+}
+
 void strangers(Report& report) {
   ProblemSpec spec = base("random", 40);
   spec.batch = 4, spec.ragged = true, spec.slots = true;
@@ -272,6 +309,7 @@ void test_isolation(Report& report, bool light) {
   poison_branches(report, light);
   oversized(report, light);
   batches(report, light);
+  rows_of_plans(report);
   strangers(report);
   malformed(report);
 }

@@ -1,5 +1,7 @@
 """The PyTorch operators: registration, compilation, views, gradients, autocast."""
 
+import ctypes
+
 import canopy_gdn
 import numpy as np
 import pytest
@@ -52,6 +54,31 @@ def test_a_plan_leaves_padding_rows_out():
     trees = {n: arguments[n] for n in ("parents", "count")}
     plan = canopy_gdn.plan(**trees, slot_index=torch.tensor([0, 1, 2]), slots=4, padding_slot=1)
     assert not plan[:2].any() and torch.equal(plan[2], plan_of(arguments)[2])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 16])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_plan_is_a_row_a_tree(device, batch):
+    """What the fake tells is what canopy_plan asks for, on a GPU too: neither needs one."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    width = canopy_gdn._abi.plan_row_bytes(device)
+    if not width:
+        pytest.skip(f"this build has no plans on {device}")
+    with FakeTensorMode():
+        plan = ops._plan(torch.zeros(batch, 5, dtype=torch.int32, device=device), None, None, None, None)
+    problem = canopy_gdn._abi.Problem(device=int(device == "cuda"), batch=batch, nodes=5)
+    assert plan.shape == (batch, width) and plan.device.type == device
+    assert plan.numel() == canopy_gdn._abi.library().canopy_plan_bytes(ctypes.byref(problem))
+
+
+def test_a_row_of_a_plan_is_the_plan_of_its_tree():
+    arguments = tensors(problem(TREES["ragged"]))
+    plan, o = plan_of(arguments), canopy_gdn.verify(**arguments)
+    rows = {n for n, v in arguments.items() if isinstance(v, torch.Tensor)} - {"state"}
+    for row in range(3):
+        one = {n: v[row : row + 1] if n in rows else v for n, v in arguments.items()}
+        assert torch.equal(canopy_gdn.verify(**one, plan=plan[row : row + 1]), o[row : row + 1])
 
 
 def step(q, k, v, g, beta, state, parents, leaf):

@@ -51,6 +51,20 @@ TEST(Plans, SharedPlanGivesTheSameBits) {
   }
 }
 
+// Python keeps plans as a tensor [B, bytes of one], on a GPU too: asking for its bytes needs none.
+TEST(Plans, OfManyTreesTakeAsManyTimesTheBytesOfOne) {
+  for (const int device : {CANOPY_CPU, CANOPY_CUDA}) {
+    Problem problem{};
+    problem.device = device, problem.nodes = 17, problem.batch = 1;
+    const std::size_t one = canopy_plan_bytes(&problem);
+    EXPECT_EQ(one > 0, device == CANOPY_CPU || CANOPY_WITH_CUDA) << device;
+    for (const int batch : {0, 1, 2, 3, 4, 5, 16, 33, 1000}) {
+      problem.batch = batch, problem.nodes = 1 + batch % 7;
+      EXPECT_EQ(canopy_plan_bytes(&problem), one * (batch > 0 ? batch : 1)) << "device " << device << ", B = " << batch;
+    }
+  }
+}
+
 TEST(Plans, RefusesWhatItCannotFill) {
   host::HostProblem problem = small_problem();
   Problem view = *problem.problem();
