@@ -28,12 +28,12 @@ Result<Check> check_once(const Ready& ready, DeviceCopies& copies, const Oracle&
   params.precision = ready.contender.precision;
   const Problem& p = params.problem;
   const VerifyImplementation& implementation = *ready.contender.implementation;
-  if (Error error = copies.spoil_output(); !error.ok()) return error;
+  if (Error error = copies.spoil_output(0); !error.ok()) return error;
   if (Error error = implementation.run(params, ready.workspace.data(), nullptr); !error.ok()) return error;
   if (Error error = host::device_synchronize(); !error.ok()) return error;
   host::HostTensor o = host::HostTensor::make(static_cast<canopy_dtype>(params.o.dtype),
                                               {oracle.checked, p.nodes, p.heads_v, p.dim_v});
-  if (Error error = copies.read_output(o.bytes.data(), o.bytes.size()); !error.ok()) return error;
+  if (Error error = copies.read_output(0, o.bytes.data(), o.bytes.size()); !error.ok()) return error;
   double relative = implementation.relative_tolerance, absolute = implementation.absolute_tolerance;
   if (ready.contender.precision == CANOPY_PRECISION_FAST)
     relative = std::max(relative, 1e-2), absolute = std::max(absolute, 2e-2);

@@ -84,7 +84,9 @@ VerifyParams DeviceCopies::params(int copy) const {
   return own;
 }
 
-Error DeviceCopies::spoil_output() { return memory_.fill(0xff, output_bytes_, output_at_); }
-Error DeviceCopies::read_output(void* to, std::size_t bytes) const { return memory_.download(to, bytes, output_at_); }
+Error DeviceCopies::spoil_output(int copy) { return memory_.fill(0xff, output_bytes_, output_of(copy)); }
+Error DeviceCopies::read_output(int copy, void* to, std::size_t bytes) const {
+  return memory_.download(to, bytes, output_of(copy));
+}
 
 }  // namespace canopy::host

@@ -15,11 +15,13 @@ class DeviceCopies {
   VerifyParams params(int copy) const;
   // Bytes of the first copy's plan.
   std::size_t plan_bytes() const { return plan_bytes_; }
-  // The output of the first copy: as NaN; its first bytes.
-  Error spoil_output();
-  Error read_output(void* to, std::size_t bytes) const;
+  // The output of a copy: as NaN; its first bytes.
+  Error spoil_output(int copy);
+  Error read_output(int copy, void* to, std::size_t bytes) const;
 
  private:
+  std::size_t output_of(int copy) const { return stride_ * static_cast<std::size_t>(copy) + output_at_; }
+
   DeviceMemory memory_;
   VerifyParams first_{};  // of copy 0; of copy i all pointers lie i * stride_ bytes further
   std::size_t stride_ = 0, plan_bytes_ = 0, output_at_ = 0, output_bytes_ = 0;

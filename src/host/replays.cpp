@@ -6,7 +6,8 @@
 namespace canopy::host {
 
 int launches_of(const ReplayEffort& effort, double once, int step) {
-  const int wanted = std::clamp(static_cast<int>(std::ceil(effort.replay_seconds / once)), 1, effort.launches);
+  const double count = std::ceil(effort.replay_seconds / std::max(once, 1e-9));  // a clock may stand still
+  const int wanted = static_cast<int>(std::clamp(count, 1.0, static_cast<double>(effort.launches)));
   return (wanted + step - 1) / step * step;
 }
 

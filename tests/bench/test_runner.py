@@ -123,7 +123,8 @@ def test_a_program_that_died_of_what_was_announced_is_asked_anew():
 
 
 def test_a_program_that_cannot_go_on_is_started_again():
-    spoilt = ECHO.replace('print(json.dumps({"type": "cell"', 'print(json.dumps({"type": "failed", "message": "spoilt", "ends": True}), flush=True); time.sleep(60)\n    print(json.dumps({"type": "cell"')
+    failing = '    print(json.dumps({"type": "failed", "message": "spoilt", "ends": True}), flush=True); time.sleep(60)\n'
+    spoilt = ECHO.replace("    if request", failing + "    if request")
     program = runner.Program([sys.executable, "-c", spoilt], patience=20)
     program.announce({"n": 1})
     with pytest.raises(runner.Failed, match="spoilt"):

@@ -104,6 +104,7 @@ void test_parity(Report& report, bool light);
 void test_isolation(Report& report, bool light);
 void test_commit(Report& report, bool light);
 void test_graphs(Report& report, bool light);
+void test_copies(Report& report, bool light);
 void test_rounds(Report& report, bool light);
 void test_strategies(Report& report, bool light);
 

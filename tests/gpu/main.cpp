@@ -1,5 +1,5 @@
-// gpu_test [parity isolation commit graphs rounds strategies conv] [--light] [--only PART]: PART of a contender's name,
-// as in cuda_split. Exit status 0 all passed, 1 a check failed, 2 no device.
+// gpu_test [parity isolation commit graphs copies rounds strategies conv] [--light] [--only PART]: PART of a
+// contender's name, as in cuda_split. Exit status 0 all passed, 1 a check failed, 2 no device.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -12,8 +12,8 @@ int main(int argc, char** argv) {
     const char* name;
     void (*test)(Report&, bool);
   } groups[] = {{"parity", test_parity}, {"isolation", test_isolation}, {"commit", test_commit},
-                {"graphs", test_graphs}, {"rounds", test_rounds},       {"strategies", test_strategies},
-                {"conv", test_conv}};
+                {"graphs", test_graphs}, {"copies", test_copies},       {"rounds", test_rounds},
+                {"strategies", test_strategies}, {"conv", test_conv}};
   bool light = false, named = false;
   for (int i = 1; i < argc; ++i) {
     bool known = !std::strcmp(argv[i], "--light");
@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
     }
     if (known) continue;
     std::fprintf(stderr,
-                 "gpu_test: expected parity, isolation, commit, graphs, rounds, strategies, conv, --light or --only "
-                 "PART, got '%s'\n",
+                 "gpu_test: expected parity, isolation, commit, graphs, copies, rounds, strategies, conv, --light or "
+                 "--only PART, got '%s'\n",
                  argv[i]);
     return 2;
   }

@@ -41,6 +41,7 @@ TEST(Replays, LaunchesFillAReplayWithinBounds) {
   const ReplayEffort effort{.replay_seconds = 1e-4, .launches = 40};
   EXPECT_EQ(launches_of(effort, 6e-6, 1), 17);
   EXPECT_EQ(launches_of(effort, 1e-6, 1), 40);
+  EXPECT_EQ(launches_of(effort, 0, 1), 40);
   EXPECT_EQ(launches_of(effort, 3e-3, 1), 1);
   EXPECT_EQ(launches_of(effort, 6e-6, 7), 21);  // whole steps
   EXPECT_EQ(launches_of(effort, 3e-3, 7), 7);
