@@ -46,14 +46,12 @@ def core(chosen: argparse.Namespace) -> list[str]:
 
 
 def rest(chosen: argparse.Namespace) -> list[str]:
-    """All other shapes: after a core, of those contenders that it left in the running."""
+    """All other shapes: after a core, of those contenders that it left in the running for trees of half to twice the nodes."""
     requests = requests_of(chosen, lambda r: not shapes.in_core(r) and chosen.only in name_of(r))
     if chosen.folder and chosen.device == "cuda" and not chosen.quick:
-        held = records.read(chosen.folder / "sweep.jsonl")
-        names = contenders.contending([record for record in held if record["type"] == "cell"])
-        if names:
-            print(f"the rest of the sweep: {', '.join(names)}", file=sys.stderr)
-            requests = [request | {"contenders": ",".join([*names, "floor"])} for request in requests]
+        cells = [record for record in records.read(chosen.folder / "sweep.jsonl") if record["type"] == "cell"]
+        running = {T: contenders.contending([cell for cell in cells if T <= 2 * cell["T"] <= 4 * T]) for T in {r["T"] for r in requests}}
+        requests = [r | {"contenders": ",".join([*running[r["T"]], "floor"])} if running[r["T"]] else r for r in requests]
     return command.measure(chosen, "sweep", requests)
 
 

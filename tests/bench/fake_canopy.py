@@ -13,7 +13,7 @@ REAL = os.environ.get("CANOPY_PROGRAM", "build/canopy")
 GPU = {"name": "NVIDIA GeForce RTX 5090", "multiprocessors": 170, "compute_capability": 120, "l2_bytes": 100663296, "driver": 13000,
        "runtime": 13000, "before": {"clocks.sm": 2400.0}}  # fmt: skip
 TIMES = {"cuda_fused": lambda B, T: 6 + 0.05 * T * B / 4, "cuda_serial_resident": lambda B, T: 2 + 0.5 * T + 0.1 * B * T,
-         "cuda_serial_snapshot": lambda B, T: 3 + 0.8 * T + 0.4 * B * T, "floor": lambda B, T: 2 + 0.01 * T * B}  # fmt: skip
+         "cuda_dense": lambda B, T: 6 * max(1, T / 32), "cuda_serial_snapshot": lambda B, T: 3 + 0.8 * T + 0.4 * B * T, "floor": lambda B, T: 2 + 0.01 * T * B}  # fmt: skip
 
 
 def shape(request):

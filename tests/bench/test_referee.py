@@ -74,15 +74,19 @@ def test_a_run_whose_time_is_over_is_published_only_if_asked(fake, tmp_path, mon
 
 
 def test_the_rest_is_asked_of_those_in_the_running(fake, tmp_path, monkeypatch, capsys):
-    """The core is answered first; by the stand-in's formulas all three kernels stay."""
+    """The core is answered first; dense stands no chance on trees of 128 and is as fast as the best on those of 8."""
     shapes = referee.sweep.shapes
     whole = shapes.sweep("cuda", [])
-    some = [next(request for request in whole if shapes.in_core(request)), next(request for request in whole if not shapes.in_core(request))]
+    pick = lambda core, T: next(r for r in whole if shapes.in_core(r) == core and (r["T"], r["B"]) == (T, 1) and r.get("measure", "time") == "time")
+    some = [pick(True, 128), pick(True, 8), pick(False, 128), pick(False, 16), pick(False, 3)]
     monkeypatch.setattr(shapes, "sweep", lambda device, trees, quick, threads: some[::-1])
     assert run(fake, tmp_path) == 0
     asked = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
     timed = [request for request in asked if request.get("measure", "time") == "time"]
-    assert [request["contenders"] for request in timed] == ["all", "cuda_fused,cuda_serial_resident,cuda_serial_snapshot,floor"]
+    three = "cuda_fused,cuda_serial_resident,cuda_serial_snapshot,floor"
+    wanted = {(128, True): "all", (8, True): "all", (128, False): three, (16, False): f"cuda_dense,{three}", (3, False): "fast"}
+    assert [request["contenders"] for request in timed[:2]] == ["all", "all"] and len(timed) == 5
+    assert {(request["T"], shapes.in_core(request)): request["contenders"] for request in timed} == wanted
 
 
 def test_a_core_that_a_contender_spoils_is_asked_of_the_others(fake, tmp_path, monkeypatch, capsys):

@@ -30,7 +30,7 @@ def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, fake, gpu_environmen
     assert fill(path, gpu_environment, fake) == [] and fake.asked() == 3
     held = records.read(path)
     assert [record["type"] for record in held].count("environment") == 1
-    assert sorted({record["T"] for record in held[1:]}) == [4, 8, 16] and len(held) == 1 + 3 * 2 * 4
+    assert sorted({record["T"] for record in held[1:]}) == [4, 8, 16] and len(held) == 1 + 3 * 2 * 5
 
 
 def test_a_cut_off_line_is_dropped_and_its_shape_asked_again(tmp_path, fake, gpu_environment):
@@ -38,7 +38,7 @@ def test_a_cut_off_line_is_dropped_and_its_shape_asked_again(tmp_path, fake, gpu
     fill(path, gpu_environment, fake)
     whole = path.read_text()
     lines = whole.splitlines(keepends=True)
-    path.write_text("".join(lines[: 1 + 16]) + lines[17] + lines[18][:40])  # T = 16 only warm, and half a line
+    path.write_text("".join(lines[: 1 + 20]) + lines[21] + lines[22][:40])  # T = 16 only warm, and half a line
     fill(path, gpu_environment, fake)
     assert fake.asked() == 4 and records.read(path)[-1]["T"] == 16
     assert {record["cache"] for record in records.read(path) if record.get("T") == 16} == {"warm", "cold"}
