@@ -1,4 +1,4 @@
-// The three families of CTAs of the fused kernel, with their shape on each architecture: a row of tuning.hpp says what
+// The families of CTAs of the fused kernel, with their shape on each architecture: a row of tuning.hpp says what
 // a CTA has, FusedShape (tile/shape.cuh) works out what follows from that, and a family's On<architecture> joins the
 // two.
 #pragma once
@@ -19,11 +19,11 @@ struct Narrow {
   };
 };
 
-template <class Input, int K, Form kForm>
+template <class Input, int K, Form kForm, CtaTuning FusedTuning::*kRow = &FusedTuning::wide>
 struct Wide {
   template <int kArchitecture>
   struct On {
-    static constexpr CtaTuning cta = fused_tuning(kArchitecture).wide;
+    static constexpr CtaTuning cta = fused_tuning(kArchitecture).*kRow;
     using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2>;
   };
 };

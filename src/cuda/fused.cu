@@ -20,11 +20,22 @@ int precision_of(const VerifyParams& params) {
 }
 bool in_fp32(const VerifyParams& params) { return precision_of(params) == CANOPY_PRECISION_FP32; }
 
+// Wide CTAs of the usual problem, bf16 inputs in half precision.
+FusedInstance pick_wide(const Problem& p, int architecture) {
+  const FusedTuning& tuning = fused_tuning(architecture);
+  if (std::int64_t{p.batch} * p.heads_v <= multiprocessors()) return fused_half_few_bf16_128(architecture);
+  const bool pairs = p.nodes >= tuning.pair_from_nodes && p.heads_v / p.heads_k % 2 == 0;
+  return pairs ? fused_half_pair_bf16_128(architecture) : fused_half_wide_bf16_128(architecture);
+}
+
+// By the sizes alone, never by the trees.
 FusedInstance pick(const VerifyParams& params, int architecture) {
   const Problem& p = params.problem;
-  const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16;
-  const bool wide = long_keys && p.dim_v == 128 && p.q.dtype != CANOPY_F32 &&
-                    std::int64_t{p.batch} * p.heads_v >= fused_tuning(architecture).wide_from_heads;
+  const FusedTuning& tuning = fused_tuning(architecture);
+  const std::int64_t heads = std::int64_t{p.batch} * p.heads_v;
+  const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16, square = long_keys && p.dim_v == 128;
+  const bool wide = square && p.q.dtype != CANOPY_F32 && heads >= tuning.wide_from_heads;
+  const bool few = square && bf16 && (heads >= tuning.few_from_heads || p.nodes <= tuning.few_to_nodes);
   switch (precision_of(params)) {
     case CANOPY_PRECISION_FP32:
       return long_keys ? fused_fp32_128() : fused_fp32_64();
@@ -37,6 +48,7 @@ FusedInstance pick(const VerifyParams& params, int architecture) {
     default:
       break;
   }
+  if (few && (wide || heads <= multiprocessors())) return pick_wide(p, architecture);
   if (wide) return bf16 ? fused_half_wide_bf16_128(architecture) : fused_half_wide_f16_128(architecture);
   if (bf16) return long_keys ? fused_half_narrow_bf16_128(architecture) : fused_half_narrow_bf16_64(architecture);
   if (p.q.dtype == CANOPY_F16)

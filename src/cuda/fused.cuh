@@ -5,8 +5,8 @@
 // Precision  half: one fp16 pass of every product, fp32 accumulation; precise: operands in two fp16 parts; fast: bf16
 //            operands. Always in fp32: decay and the 16-row substitution; log gates add up without rounding. State
 //            columns and key and query rows that fp16 holds badly carry a power of two of their own.
-// Grid       x: tile of kColumns value columns; y: kHeads value heads; z: sequence. It depends on B, HV and V alone,
-//            never on the trees.
+// Grid       x: tile of kColumns value columns; y: kHeads value heads; z: sequence. It depends on B, T, HV and V
+//            alone, never on the trees.
 // Reads      q, k [B,T,H,K], v [B,T,HV,V], gates [B,T,HV], state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; U (precise), l when asked; row_status. The workspace holds path rows deeper
 //            than kPathRows: [2,B,HV,V/16,kNodes,kParts,16] 16-bit.
@@ -97,10 +97,17 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
       start_state(shared.state[group], &shared.state_loaded[group], arguments.state, work.slot, work.head, column,
                   makes_o ? 8 : 0, 8, lane);
   }
-  if (!staged) load_state<K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column, lane);
-  if (!makes_o) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) clear(shared.values[group / kTiles].stack[m], lane);
+  bool by_rows = false;
+  if constexpr (!Shape::kStagesState) by_rows = arguments.state_vk;
+  const auto load_tile = [&](int m) {
+    if constexpr (!Shape::kStagesState) {
+      if (by_rows) return load_state_rows<K>(s0, arguments.state, work.slot, work.head, column + 16 * m, lane);
+    }
+    load_state<K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column + 16 * m, lane);
+  };
+  if constexpr (Shape::kStagesState) {
+    if (!staged) load_tile(0);
+    if (!makes_o) clear(shared.values[group / kTiles].stack[0], lane);
   }
   if constexpr (Shape::kSharedWork) {
     if (makes_o) clear(shared.handovers[group].stack, lane);
@@ -118,6 +125,8 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
                             shared.tables[0].order + 16 * i, work.count - 16 * i, lane);
     }
   }
+  // A whole S0 holds up the memory pipe, so it comes after what the tables and the first blocks wait for.
+  if constexpr (!Shape::kStagesState) load_tile(0);
   finish_tables();
   warp_arrive(&shared.tables_ready, lane);
 
@@ -128,11 +137,21 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
       read_state(s0, shared.state[group], arguments.state.dtype, lane);
     }
   }
-  convert_state<typename Shape::Operand>(state[0], s0, true);
 #pragma unroll
-  for (int m = 1; m < kTiles; ++m) {
-    load_state<K>(s0, arguments.state, arguments.state_vk, work.slot, work.head, column + 16 * m, lane);
-    convert_state<typename Shape::Operand>(state[m], s0, true);
+  for (int m = 0; m < kTiles; ++m) {
+    if (m > 0) load_tile(m);
+    if (!by_rows) {
+      convert_state<typename Shape::Operand>(state[m], s0, true);
+    } else if constexpr (!Shape::kStagesState) {
+      static_assert(sizeof(shared.values[0].stack) >= kRowsStaged);
+      convert_state<typename Shape::Operand>(state[m], s0, true, &shared.values[group / kTiles].stack[0].rows[0][0],
+                                             lane);
+    }
+  }
+  if constexpr (!Shape::kStagesState) {
+    __syncwarp();  // the stacks have been S0's staging
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) clear(shared.values[group / kTiles].stack[m], lane);
   }
   barrier_wait(&shared.tables_ready, 0);
   if constexpr (!Shape::kSharedWork) {
@@ -144,25 +163,29 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
   }
 }
 
-// `prepared`: arrivals that say that a slot is ready.
+// One lane of each warp, each its share: an init takes some 40 cycles, and a warp's lanes would take turns. `prepared`:
+// arrivals that say that a slot is ready.
 template <class Shape>
 __device__ __forceinline__ void start_barriers(FusedShared<Shape>& shared, int prepared) {
-  if (threadIdx.x < Shape::kSlots) {
-    barrier_init(&shared.loaded[threadIdx.x], 32);
-    barrier_init(&shared.converted[threadIdx.x], prepared);
-    barrier_init(&shared.published[threadIdx.x], prepared);
-    barrier_init(&shared.empty[threadIdx.x], kWarpArrivals * Shape::kSolverWarps);
+  constexpr int kWarps = Shape::kThreads / 32, kSlots = Shape::kSlots, kSolved = kWarpArrivals * Shape::kSolverWarps;
+  constexpr int kValues = Shape::kValueWarps * Shape::kValueStages;
+  using Shared = FusedShared<Shape>;
+  static_assert(offsetof(Shared, tables_ready) - offsetof(Shared, loaded) ==
+                8 * (4 * kSlots + kValues + Shape::kGroups));
+  if (threadIdx.x % 32 != 0) return;
+#pragma unroll 1
+  for (int i = threadIdx.x / 32; i <= 4 * kSlots + kValues + Shape::kGroups; i += kWarps) {
+    int arrivals = 32;  // loaded, and further on values_loaded
+    if (i >= kSlots && i < 3 * kSlots) arrivals = prepared;
+    if (i >= 3 * kSlots && i < 4 * kSlots) arrivals = kSolved;
+    if (i >= 4 * kSlots + kValues) arrivals = i < 4 * kSlots + kValues + Shape::kGroups ? 64 : kSolved;
+    barrier_init(shared.loaded + i, arrivals);
   }
-  const int other = threadIdx.x - 32;  // the second warp: what solver warps have to themselves
-  if (other >= 0 && other < Shape::kValueWarps * Shape::kValueStages) barrier_init(&shared.values_loaded[0][other], 32);
-  if (other >= 0 && other < Shape::kGroups) barrier_init(&shared.state_loaded[other], 64);
-  if (other == 31) barrier_init(&shared.tables_ready, kWarpArrivals * Shape::kSolverWarps);
   if constexpr (Shape::kSharedWork) {
-    if (other >= 0 && other < kHandovers * Shape::kGroups) {
-      auto& handover = shared.handovers[other / kHandovers];
-      barrier_init(&handover.full[other % kHandovers], kWarpArrivals);
-      barrier_init(&handover.empty[other % kHandovers], kWarpArrivals);
-    }
+    static_assert(offsetof(Handover<Shape::kParts>, empty) - offsetof(Handover<Shape::kParts>, full) == 8 * kHandovers);
+#pragma unroll 1
+    for (int i = threadIdx.x / 32; i < 2 * kHandovers * Shape::kGroups; i += kWarps)
+      barrier_init(shared.handovers[i / (2 * kHandovers)].full + i % (2 * kHandovers), kWarpArrivals);
   }
 }
 

@@ -1,5 +1,5 @@
 // Tile choices, in one table: what a CTA of the fused kernel is made of and when it is used, by architecture. The row
-// of sm_90 was measured on an H200 (NOTES.md), but for `pair`; the others are chosen to fit and have not been measured.
+// of sm_90 was measured on an H200 (NOTES.md); the others are chosen to fit and have not been measured.
 #pragma once
 
 namespace canopy::cuda {
@@ -12,18 +12,23 @@ struct CtaTuning {
   int solver_registers = 0;  // 0: as it was launched
 };
 
-// A narrow CTA takes 32 value columns of a head (many CTAs: small batches), a wide one all 128 (each key row is loaded
-// and prepared once a head: large batches). A pair CTA takes two value heads of a key head.
+// A narrow CTA takes 32 value columns of a head (many CTAs: one sequence), a wide one all 128 (each key row is loaded
+// and prepared once a head). `few` are wide CTAs that have an SM each. A pair CTA takes two value heads of a key head.
 struct FusedTuning {
   int architecture;       // 10 * major + minor, from this on
+  int few_from_heads;     // B * HV from which such CTAs are used, as long as every CTA has an SM;
+  int few_to_nodes;       // below that many heads, for trees of at most this many nodes
   int wide_from_heads;    // B * HV from which wide CTAs are used
+  int pair_from_nodes;    // and pairs in their place, for trees of that many nodes on
   bool dependent_launch;  // start while the kernel before it ends (programmatic dependent launch, sm_90 on)
-  CtaTuning narrow, precise, wide, pair;
+  CtaTuning narrow, precise, few, wide, pair;
 };
+inline constexpr int kNever = 1 << 30;
 inline constexpr FusedTuning kFusedTuning[] = {
-    {80, 128, false, {32, 3, 1}, {32, 2, 1}, {128, 2, 2}, {64, 2, 1}},  // sm_86 and sm_89 have 99 KB of shared memory
-    {90, 128, true, {32, 8, 1}, {32, 8, 1}, {128, 2, 2, 2}, {128, 4, 2}},
-    {120, 128, true, {32, 3, 1}, {32, 2, 1}, {128, 2, 2}, {64, 2, 1}},
+    // sm_86 and sm_89 have 99 KB of shared memory
+    {80, 64, 0, 128, kNever, false, {32, 3, 1}, {32, 2, 1}, {128, 4, 1}, {128, 4, 1}, {64, 2, 1}},
+    {90, 64, 16, 128, 129, true, {32, 8, 1}, {32, 8, 1}, {128, 4, 1}, {128, 2, 2, 2}, {128, 4, 2}},
+    {120, 64, 0, 128, kNever, true, {32, 3, 1}, {32, 2, 1}, {128, 4, 1}, {128, 4, 1}, {64, 2, 1}},
 };
 
 constexpr const FusedTuning& fused_tuning(int architecture) {

@@ -65,6 +65,13 @@ inline int this_architecture() {
   return 10 * major + minor;
 }
 
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 inline float scale_of(const Problem& p) {
   return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k));
 }

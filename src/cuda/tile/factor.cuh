@@ -10,14 +10,14 @@ template <int kWarps>
 struct FactorBarriers {
   std::uint64_t loaded[kWarps], converted[kWarps], published[kWarps], tables_ready;
 
-  // By all threads, which then meet.
+  // By all threads, which then meet: one lane of each warp, since lanes would take turns.
   __device__ __forceinline__ void start() {
-    if (threadIdx.x < kWarps) {
-      barrier_init(&loaded[threadIdx.x], 32);
-      barrier_init(&converted[threadIdx.x], kWarpArrivals);
-      barrier_init(&published[threadIdx.x], kWarpArrivals);
-    }
-    if (threadIdx.x == 32) barrier_init(&tables_ready, kWarpArrivals * kWarps);
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 != 0 || warp >= kWarps) return;
+    barrier_init(&loaded[warp], 32);
+    barrier_init(&converted[warp], kWarpArrivals);
+    barrier_init(&published[warp], kWarpArrivals);
+    if (warp == 0) barrier_init(&tables_ready, kWarpArrivals * kWarps);
   }
 };
 

@@ -46,42 +46,36 @@ struct KeySource {
   std::uint32_t key_step, query_step;
 };
 
-// Starts the copies of 16-bit inputs; `loaded` is passed when they are there. Path rows past the end are left as they
-// are: each column of a product depends on its own row alone and is masked. Block rows past the end are zeros.
+// Starts the copies of 16-bit inputs; `loaded` is passed when they are there. Rows past the end are zeros; but of a
+// path of at most 8 rows the second half is left as it is: each column of a product depends on its own row alone and is
+// masked.
 template <class Slot>
 __device__ __forceinline__ void start_rows(Slot& slot, const KeySource& from, const StepRows& rows,
                                            std::uint64_t* loaded, int lane) {
-  constexpr int K = Slot::K, chunks = K / 8, at_once = 32 / chunks;
-  const int row = lane / chunks, chunk = 16 * (lane % chunks);
-  const char *keys = from.keys + chunk, *queries = from.queries + chunk;
-  std::uint8_t* to = slot.keys + row * kPitch<K> + chunk;
-  constexpr int step = at_once * kPitch<K>, to_queries = 16 * kPitch<K>, to_path = 2 * to_queries;
-  if (__builtin_expect(rows.folds, 0)) {
-#pragma unroll 1
-    for (int i = 0; i < 16 / at_once; ++i) {
-      const std::uint64_t low = __shfl_sync(~0u, rows.node, row + i * at_once),
-                          high = __shfl_sync(~0u, rows.node, 16 + row + i * at_once);
-      copy_async(to + i * step, keys + low * from.key_step, true);
-      copy_async(to + i * step + to_queries, keys + high * from.key_step, true);
-    }
-    barrier_arrive_async(loaded);
-    return;
+  constexpr int K = Slot::K, kLanes = 8, kAtOnce = 32 / kLanes;  // 128 bytes of a row at a time
+  const int row = lane / kLanes, chunk = 16 * (lane % kLanes);
+  std::uint8_t* const to = slot.keys + row * kPitch<K> + chunk;
+  const auto copy = [&](int tile, int row_of_tile, const char* source, std::uint32_t step, int node) {
+    const char* const at = source + chunk + std::uint64_t{static_cast<std::uint32_t>(max(node, 0))} * step;
+#pragma unroll
+    for (int i = 0; i < K / (8 * kLanes); ++i)
+      copy_async(to + (16 * tile + row_of_tile) * kPitch<K> + 16 * kLanes * i, at + 16 * kLanes * i, node >= 0);
+  };
+  const bool folds = rows.folds;
+  const char* const second = folds ? from.keys : from.queries;
+  const std::uint32_t second_step = folds ? from.key_step : from.query_step;
+#pragma unroll
+  for (int i = 0; i < 16; i += kAtOnce) {
+    const int node = __shfl_sync(~0u, rows.node, row + i), high = __shfl_sync(~0u, rows.node, 16 + row + i);
+    copy(0, i, from.keys, from.key_step, node);
+    copy(1, i, second, second_step, folds ? high : node);
   }
-#pragma unroll 2
-  for (int i = 0; i < 16 / at_once; ++i) {
-    const int node = __shfl_sync(~0u, rows.node, row + i * at_once);
-    const std::uint64_t safe = static_cast<std::uint32_t>(max(node, 0));
-    copy_async(to + i * step, keys + safe * from.key_step, node >= 0);
-    copy_async(to + i * step + to_queries, queries + safe * from.query_step, node >= 0);
-  }
-  if (__shfl_sync(~0u, rows.node, 16) >= 0) {
-#pragma unroll 2
-    for (int i = 0; i < 16 / at_once; ++i) {
-      const int node = __shfl_sync(~0u, rows.node, 16 + row + i * at_once);
-      if (node >= 0)
-        copy_async(to + i * step + to_path, keys + std::uint64_t{static_cast<std::uint32_t>(node)} * from.key_step,
-                   true);
-    }
+#pragma unroll
+  for (int half = 0; half < 16; half += 8) {
+    if (folds || __shfl_sync(~0u, rows.node, 16 + half) < 0) break;
+#pragma unroll
+    for (int i = half; i < half + 8; i += kAtOnce)
+      copy(2, i, from.keys, from.key_step, __shfl_sync(~0u, rows.node, 16 + row + i));
   }
   barrier_arrive_async(loaded);
 }

@@ -38,15 +38,14 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&s
   constexpr int K = Slot::K;
   clear(raw.keys), clear(raw.queries), clear(raw.keys_path), clear(raw.queries_path);
   std::uint8_t *const keys = slot.keys + tile_as_a<K>(lane), *const queries = slot.queries + tile_as_a<K>(lane);
-  const std::uint8_t *const keys_b = slot.keys + tile_as_b<K>(lane), *const path_b = slot.path + tile_as_b<K>(lane);
+  const std::uint8_t* const path_b = slot.path + tile_as_b<K>(lane);
   squares[0] = squares[1] = 0;
-  struct Fragments {
-    std::uint32_t k[4], q[4], k_b[4], x[4];
+  struct Fragments {  // k serves as A and as B: registers n and n + 2 are the B fragment of keys 8 n .. 8 n + 7
+    std::uint32_t k[4], q[4], x[4];
   };
   const auto load = [&](Fragments& f, int s) {
     load_matrices(f.k, keys + 32 * s);
     load_matrices(f.q, queries + 32 * s);
-    load_matrices(f.k_b, keys_b + 32 * s);
     if constexpr (kPathHalves > 0) load_matrices(f.x, path_b + 32 * s);
   };
   Fragments now, coming;
@@ -55,11 +54,11 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&s
 #pragma unroll 2
   for (int s = 0; s < K / 16; ++s) {
     if (s + 1 < K / 16) load(coming, s + 1);
-    auto& [k, q, k_b, x] = now;
+    auto& [k, q, x] = now;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      mma<Op>(raw.keys[n], k, k_b[2 * n], k_b[2 * n + 1]);
-      mma<Op>(raw.queries[n], q, k_b[2 * n], k_b[2 * n + 1]);
+      mma<Op>(raw.keys[n], k, k[n], k[n + 2]);
+      mma<Op>(raw.queries[n], q, k[n], k[n + 2]);
     }
 #pragma unroll
     for (int n = 0; n < kPathHalves; ++n) {
@@ -82,14 +81,13 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&s
 template <class Op, int K>
 __device__ __forceinline__ void row_squares(float (&d)[2][4], const std::uint8_t* tile, int lane) {
   clear(d);
-  const std::uint8_t *const as_a = tile + tile_as_a<K>(lane), *const as_b = tile + tile_as_b<K>(lane);
+  const std::uint8_t* const rows = tile + tile_as_a<K>(lane);
 #pragma unroll 2
   for (int s = 0; s < K / 16; ++s) {
-    std::uint32_t x[4], x_b[4];
-    load_matrices(x, as_a + 32 * s);
-    load_matrices(x_b, as_b + 32 * s);
-    mma<Op>(d[0], x, x_b[0], x_b[1]);
-    mma<Op>(d[1], x, x_b[2], x_b[3]);
+    std::uint32_t x[4];
+    load_matrices(x, rows + 32 * s);
+    mma<Op>(d[0], x, x[0], x[2]);
+    mma<Op>(d[1], x, x[1], x[3]);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/tile/ops.cuh"
 #include "cuda/tile/rows.hpp"
+#include "cuda/tile/slot.cuh"
 
 namespace canopy::cuda {
 
@@ -76,6 +77,34 @@ __device__ __forceinline__ void load_state(StateElements<K>& x, const Rows& stat
   }
 }
 
+// Of a VK state, whole rows: x[i / 2][i % 2] has keys 4 lane .. + 3 of value column i. A load asks for 4 lines of
+// memory where one of load_state() asks for 8, and it is lines that the memory pipe has to look up one by one.
+template <int K>
+__device__ __forceinline__ void load_state_rows(StateElements<K>& x, const Rows& state, std::int64_t slot, int head,
+                                                int column, int lane) {
+  static_assert(K == 128, "a row to a warp");
+  const int dtype = state.dtype;
+  const char* from = state.of(0, head) + slot * state.sequence + std::int64_t{column} * state.node;
+  if (__builtin_expect(dtype == CANOPY_F32, 1)) {
+    from += 16 * lane;
+#pragma unroll
+    for (int i = 0; i < 16; ++i, from += state.node) {
+      const float4 y = *reinterpret_cast<const float4*>(from);
+      x[i / 2][i % 2][0] = y.x, x[i / 2][i % 2][1] = y.y, x[i / 2][i % 2][2] = y.z, x[i / 2][i % 2][3] = y.w;
+    }
+  } else {
+    from += 8 * lane;
+#pragma unroll
+    for (int i = 0; i < 16; ++i, from += state.node) {
+      const uint2 y = *reinterpret_cast<const uint2*>(from);
+      const bool bf16 = dtype == CANOPY_BF16;
+      const float2 low = bf16 ? unpack<__nv_bfloat16>(y.x) : unpack<__half>(y.x),
+                   high = bf16 ? unpack<__nv_bfloat16>(y.y) : unpack<__half>(y.y);
+      x[i / 2][i % 2][0] = low.x, x[i / 2][i % 2][1] = low.y, x[i / 2][i % 2][2] = high.x, x[i / 2][i % 2][3] = high.y;
+    }
+  }
+}
+
 // The same by way of shared memory, for a VK state: rows first .. first + rows - 1 of the 16, row by row, and then the
 // lane's elements.
 template <int K>
@@ -130,6 +159,34 @@ __device__ __forceinline__ void pack_state(StateTile<K, kParts>& tile, const Sta
     }
 }
 
+// From rows, by way of kRowsStaged bytes of the warp, 8 value columns at a time.
+inline constexpr int kRowsStaged = 8 * kPitch<128>;
+template <class Op, int K, int kParts>
+__device__ __forceinline__ void pack_state(StateTile<K, kParts>& tile, const StateElements<K>& x, std::uint8_t* staging,
+                                           int lane) {
+#pragma unroll
+  for (int part = 0; part < kParts; ++part)
+#pragma unroll
+    for (int high = 0; high < 2; ++high) {
+      __syncwarp();
+#pragma unroll
+      for (int row = 0; row < 8; ++row) {
+        const float(&y)[4] = x[4 * high + row / 2][row % 2];
+        std::uint32_t low[kParts], next[kParts];
+        split<Op>(low, y[0], y[1]), split<Op>(next, y[2], y[3]);
+        *reinterpret_cast<uint2*>(staging + row * kPitch<K> + 8 * lane) = {low[part], next[part]};
+      }
+      __syncwarp();
+#pragma unroll
+      for (int s = 0; s < K / 16; s += 2) {
+        std::uint32_t a[4];
+        load_matrices(a, staging + lane % 8 * kPitch<K> + 32 * s + lane / 8 * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) tile.a[s + i / 2][part][i % 2 * 2 + high] = a[i];
+      }
+    }
+}
+
 // Of a warp's fragments: the largest exponent, -127 if all are zero, 128 if one is not finite.
 template <int K, int kParts>
 __device__ __forceinline__ int largest_exponent(const StateTile<K, kParts>& tile) {
@@ -145,9 +202,11 @@ __device__ __forceinline__ int largest_exponent(const StateTile<K, kParts>& tile
 
 // All lanes of the warp; the scale is the same for the 16 columns and does not depend on the tile they are part of.
 // `first`: the value scale is still to be chosen; later it is fixed, since U is carried with it. x is used up.
-template <class Op, int K, int kParts>
-__device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateElements<K>& x, bool first) {
-  pack_state<Op>(tile, x);
+// `staging`: what pack_state() takes besides where x are rows.
+template <class Op, int K, int kParts, class... Staging>
+__device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateElements<K>& x, bool first,
+                                              Staging... staging) {
+  pack_state<Op>(tile, x, staging...);
   if (first) {
     tile.value_scale = tile.value_unscale = 1;
     tile.scaled = false;
@@ -177,7 +236,7 @@ __device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateE
     tile.scaled = true;
 #pragma unroll
     for (int i = 0; i < K / 2; ++i) x[i / 8][i / 4 % 2][i % 4] *= scale;
-    pack_state<Op>(tile, x);
+    pack_state<Op>(tile, x, staging...);
   }
 }
 
