@@ -27,7 +27,9 @@ gpu-test: gpu-build
 	@$(BUILD)/gpu_test
 
 gpu-sanitize: gpu-build
-	@scripts/gpu_sanitize.sh $(BUILD)/gpu_test
+	@scripts/build.sh default build-racecheck -DCANOPY_CUDA=ON -DCANOPY_RACECHECK=ON -DCANOPY_TESTS=OFF -DCANOPY_BENCH=OFF
+	@ninja -C build-racecheck --quiet gpu_test
+	@RACECHECK=build-racecheck/gpu_test scripts/gpu_sanitize.sh $(BUILD)/gpu_test
 
 gpu-test-binary: gpu-build
 	@mkdir -p out && strip -o out/gpu_test $(BUILD)/gpu_test && ls -l out/gpu_test

@@ -61,6 +61,11 @@ target_include_directories(canopy_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${P
   ${PROJECT_SOURCE_DIR}/src/cuda)
 target_include_directories(canopy_cuda SYSTEM PRIVATE ${CANOPY_CUTLASS_INCLUDE})
 target_compile_definitions(canopy_cuda PRIVATE CANOPY_WITH_CUDA=1)
+# compute-sanitizer's racecheck does not follow an arrival that one lane makes for its warp; here every lane arrives.
+option(CANOPY_RACECHECK "CUDA kernels as racecheck can follow them" OFF)
+if(CANOPY_RACECHECK)
+  target_compile_definitions(canopy_cuda PRIVATE CANOPY_RACECHECK=1)
+endif()
 # The launcher keeps ptxas's report beside each object, for scripts/check_resources.sh, and off the terminal.
 set_target_properties(canopy_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
   "${PROJECT_SOURCE_DIR}/cmake/nvcc_report.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
