@@ -237,13 +237,14 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
   auto& shared = *reinterpret_cast<BlockFactorShared<Shape>*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments);
   FactorBarriers<kWideBlocks>& barriers = shared.barriers;
   barriers.start();
   FusedWork work = work_of_cta(of, 0);
   int wide_i = 0, wide_j = blockIdx.x;
   while (wide_j > wide_i) wide_j -= ++wide_i;
   const DevicePlan& plan = of.plans[work.b];
+  touch(fetched);
   __syncthreads();
   begin_after_previous_kernel();
 

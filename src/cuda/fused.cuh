@@ -195,7 +195,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   constexpr int prep_registers = Cta::cta.prep_registers, solver_registers = Cta::cta.solver_registers;
   static_assert(prep_registers == 0 || (Shape::kSolverWarps % 4 == 0 && Shape::kPrepWarps % 4 == 0), "warpgroups");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = warp - Shape::kSolverWarps;
-  fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments);
   start_barriers(shared, kWarpArrivals);
   FusedWork work;
   work.b = blockIdx.z, work.head = blockIdx.y * Shape::kHeads, work.column = blockIdx.x * Shape::kColumns;
@@ -203,6 +203,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   const int head = Shape::kHeads == 1 ? 0 : warp / Shape::kHeadWarps;  // a solver warp's, of the CTA's
   const int thread = Shape::kHeads == 1 ? threadIdx.x : threadIdx.x % Shape::kHeadThreads;
   const DevicePlan& plan = arguments.plans[work.b];
+  touch(fetched);
   __syncthreads();
   begin_after_previous_kernel();
 

@@ -140,8 +140,7 @@ __device__ __forceinline__ void read_bf16_rows_in_range(std::uint8_t* tile, floa
 // rows lane / 4 and lane / 4 + 8, bits 0 and 1 for keys, 2 and 3 for queries, from any of the row's four lanes. Leaves
 // what undoes the scaling in of[0].of_key and of_query.
 template <int K, class Slot>
-__device__ __noinline__ void bring_in_range(Slot& slot, const KeySource& from, int nodes, bool folds, unsigned bad,
-                                            int lane) {
+__device__ __noinline__ void bring_in_range(Slot& slot, KeySource from, int nodes, bool folds, unsigned bad, int lane) {
   std::uint32_t rows[2] = {};
   for (int half = 0; half < 4; ++half) {
     const std::uint32_t lanes = __ballot_sync(~0u, bad >> half & 1);
