@@ -31,22 +31,23 @@ bool aligned_rows(const Tensor& tensor, int bytes) {
          (tensor.stride[1] | tensor.stride[2]) * element % bytes == 0;
 }
 
+// Whether the weights are two-byte numbers, a channel's side by side, without gaps.
+bool packed_weights(const Tensor& weight, int width) {
+  return weight.dtype != CANOPY_F32 && weight.stride[1] == width && weight.stride[2] == 1 &&
+         reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
+}
+
 template <class Input, int W, bool kMixed>
 Error launch(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
   using Shared = ConvShared<Input, W>;
   const ConvProblem& p = params.problem;
-  const std::size_t shared = sizeof(Shared) + kConvBytes * p.nodes;
-  static_assert(sizeof(Shared) + kConvBytes * kNodes <= 48 * 1024, "more than a block has without asking");
+  constexpr std::size_t kOfNode = kConvBytes + sizeof(ConvTaps);
+  static_assert(sizeof(Shared) + kOfNode * kNodes <= 48 * 1024, "more than a block has without asking");
   const int slabs = (p.channels + Shared::kChannels - 1) / Shared::kChannels;
-  // As many sequences side by side as the device holds, and no more: each CTA reads its weights but once.
-  const std::int64_t each =
-      std::min<std::int64_t>(1024 / threads, attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) /
-                                                 static_cast<std::int64_t>(shared + 1024));
-  const std::int64_t fit = std::clamp<std::int64_t>(multiprocessors() * each / slabs, 1, p.batch);
-  const std::int64_t in_turn = (p.batch + fit - 1) / fit, side_by_side = (p.batch + in_turn - 1) / in_turn;
-  const int wide = (aligned_rows(p.x, 16) ? kConvWideX : 0) | (aligned_rows(params.o, 16) ? kConvWideO : 0);
-  return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, static_cast<unsigned>(side_by_side)),
-                                     threads, shared, stream, params, plan, wide),
+  const int layout = (aligned_rows(p.x, 16) ? kConvWideX : 0) | (aligned_rows(params.o, 16) ? kConvWideO : 0) |
+                     (packed_weights(params.weight, W) ? kConvPackedWeight : 0);
+  return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, p.batch), threads,
+                                     sizeof(Shared) + kOfNode * p.nodes, stream, params, plan, layout),
                   "convolution kernel");
 }
 
@@ -141,13 +142,13 @@ constexpr ConvCommitImplementation kCommit[] = {
 }  // namespace
 
 int conv_threads(const ConvProblem& p) {
-  // Few CTAs: a node a thread. Many: four nodes a thread and small CTAs, so that some compute while others wait for
-  // memory. Measured on an H200 at T = 8, 64 and 256.
+  // Few CTAs: a node for every 8 threads. Many: small CTAs, so that some compute while others wait for memory, but not
+  // so small that shared memory runs out before the threads do. Measured on an H200 at T = 8, 64 and 256.
   const std::int64_t bytes = std::int64_t{p.channels} * (p.x.dtype == CANOPY_F32 ? 4 : 2);
   const std::int64_t ctas = (bytes + kConvBytes - 1) / kConvBytes * p.batch;
   const bool few = ctas <= 2 * multiprocessors();
-  const int threads = (p.nodes * kConvLanes / (few ? 1 : 4) + 31) / 32 * 32;
-  return std::clamp(threads, kLeastConvThreads, few ? kMostConvThreads : kMostConvThreads / 2);
+  const int threads = few ? (p.nodes * kConvLanes + 31) / 32 * 32 : p.nodes <= 64 ? 64 : 128;
+  return std::clamp(threads, kLeastConvThreads, kMostConvThreads);
 }
 
 Error launch_conv(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {

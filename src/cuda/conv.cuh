@@ -6,12 +6,14 @@
 // Precision   fp32, one fused multiply-add a tap, the oldest first: the bits of the serial definition. SiLU in fp32.
 // Tensors     x [B,T,C], o [B,T,C], weight [C,W], bias [C], state [slots,C,W-1]: any strides, channels of x and o
 //             contiguous; 16 bytes at a time where their rows are aligned to that, else element by element.
-// A CTA       has kConvBytes' worth of channels and their weights, and every gridDim.y-th sequence, one after another:
-//             1. rows of x by cp.async into shared memory, as they are: each byte of x is read once, though up to W
-//                nodes use it. Behind them the committed window, as W-1 rows more; if it is of another type, apart in
-//                fp32.
-//             2. threads take nodes in depth-first order, 8 lanes a node: parents are looked up in shared memory.
-// Shared      (T + 3) * 128 B + 4 KB: at most 37 KB.
+// A CTA       has kConvBytes' worth of channels of a sequence, their weights in registers:
+//             1. rows of x by cp.async into shared memory, as they are and in the order of the nodes, in groups of as
+//                many as the CTA has threads for, kConvAhead groups ahead: each byte of x is read once, though up to
+//                W nodes use it. Behind them the committed window, as W-1 rows more; if it is of another type, in fp32.
+//             2. meanwhile a table of where the rows of each node's taps lie, from the plan.
+//             3. nodes in their order, 8 lanes a node. Ancestors come before their descendants, so the work begins when
+//                the first group is there and goes on while others are on their way.
+// Shared      144 T + 1.2 K bytes: at most 38 KB.
 // Bad rows    a malformed tree's outputs are NaN; padding rows and other flagged rows are left as they are.
 #pragma once
 
@@ -25,29 +27,25 @@
 namespace canopy::cuda {
 
 inline constexpr int kConvLanes = 8, kConvBytes = 16 * kConvLanes;  // of a node in a CTA
-inline constexpr int kMostConvThreads = 512;
-// CTAs of so many threads for which there shall be registers. Measured on sm_90; elsewhere it would spill.
-#if __CUDA_ARCH__ == 900
-inline constexpr int kConvCtas = 2;
-#else
-inline constexpr int kConvCtas = 1;
-#endif
+inline constexpr int kMostConvThreads = 256;
+inline constexpr int kConvAhead = 4;  // groups of rows on their way
+inline constexpr int kConvCtas = 3;  // of so many threads for which there shall be registers
 
-// Which tensors have rows that 16 bytes of x fit (`o`: as many elements).
-enum : int { kConvWideX = 1, kConvWideO = 2 };
+// Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether the weights lie as [C,W] without
+// gaps, two bytes each.
+enum : int { kConvWideX = 1, kConvWideO = 2, kConvPackedWeight = 4 };
 
 template <class Input>
 inline constexpr int kConvEach = 16 / static_cast<int>(sizeof(Input));  // channels a thread
 
 template <class Input, int W>
 struct alignas(16) ConvShared {
-  static constexpr int kChannels = kConvLanes * kConvEach<Input>, kRow = kChannels + 8;  // odd multiples of 8: banks
-  std::uint8_t order[kNodes], parent[kNodes];                                            // of DevicePlan
-  float weight[W][kRow], start[kRow];
-  float window[W - 1][kRow];           // where its type is not Input
-  uint4 x[kConvTaps - 1][kConvLanes];  // [T + W - 1][lane], dynamic: by node, then the window
+  static constexpr int kChannels = kConvLanes * kConvEach<Input>;
+  float window[W - 1][kChannels];  // where its type is not Input
+  uint4 x[W - 1][kConvLanes];      // [T + W - 1][lane], dynamic: by node, then the window
 };
-
+// Behind it, by node: where the rows of its taps begin, in bytes, the oldest first.
+using ConvTaps = uint4;
 // An element's bits, so that the load does not wait for the conversion.
 __device__ __forceinline__ std::uint32_t load_bits(const Tensor& from, std::int64_t at) {
   return from.dtype == CANOPY_F32 ? static_cast<const std::uint32_t*>(from.data)[at]
@@ -119,30 +117,18 @@ __device__ __forceinline__ void read_floats(const float* from, float (&out)[N]) 
   }
 }
 
-// Weights and bias of the CTA's channels, and the committed window of a slot: every load before the first store. For 64
-// threads or more.
-inline constexpr int kLeastConvThreads = 64;
+// A thread's weights as they lie in memory when they are packed, so that other loads need not wait for them.
+template <int W, int N>
+struct alignas(W * N % 8 == 0 ? 16 : 8) PackedWeights {
+  std::uint32_t word[W * N / 2];
+  __device__ __forceinline__ float weight(int dtype, int tap, int channel) const {
+    const int i = channel * W + tap;
+    return from_bits(dtype, word[i / 2] >> (16 * (i % 2)) & 0xffff);
+  }
+};
 
-template <class Input, int W>
-__device__ __forceinline__ void load_weights(const ConvVerifyParams& params, int first, ConvShared<Input, W>& sm) {
-  constexpr int kChannels = ConvShared<Input, W>::kChannels, kEach = (W * kChannels + 63) / kLeastConvThreads;
-  const Tensor &weights = params.weight, &biases = params.bias;
-  const int channels = min(kChannels, params.problem.channels - first);
-  std::uint32_t weight[kEach] = {}, bias = 0;
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    const int i = threadIdx.x + k * blockDim.x, c = i / W, tap = i % W;
-    if (c < channels) weight[k] = load_bits(weights, (first + c) * weights.stride[1] + tap * weights.stride[2]);
-  }
-  const bool biased = biases.data && threadIdx.x < channels;
-  if (biased) bias = load_bits(biases, (first + threadIdx.x) * biases.stride[1]);
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    const int i = threadIdx.x + k * blockDim.x;
-    if (i / W < kChannels) sm.weight[i % W][i / W] = from_bits(weights.dtype, weight[k]);
-  }
-  if (threadIdx.x < kChannels) sm.start[threadIdx.x] = biased ? from_bits(biases.dtype, bias) : 0.0f;
-}
+// The committed window of a slot: every load before the first store. For 64 threads or more.
+inline constexpr int kLeastConvThreads = 64;
 
 template <class Input, int W, bool kMixed>
 __device__ __forceinline__ void load_window(const ConvProblem& p, std::int64_t slot, int first,
@@ -197,96 +183,124 @@ __device__ __forceinline__ void store_outputs(const ConvVerifyParams& params, st
 // kMixed: the window is of another type than x, and does not fit among its rows.
 template <class Input, int W, bool kMixed>
 __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
-    conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int wide_tensors) {
+    conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int layout) {
   using Shared = ConvShared<Input, W>;
   constexpr int N = kConvEach<Input>;
   std::uint8_t* const shared = dynamic_shared();
   Shared& sm = *reinterpret_cast<Shared*>(shared);
-  const int fetched = fetch_parameters(params);
-  touch(fetched);
+  fetch_parameters(params);
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
-  const int first = blockIdx.x * Shared::kChannels;
+  const Tensor &weights = params.weight, &biases = params.bias;
+  ConvTaps* const taps = reinterpret_cast<ConvTaps*>(shared + sizeof(Shared) + p.nodes * kConvBytes);
+  const int b = blockIdx.y, first = blockIdx.x * Shared::kChannels;
   const int lane = threadIdx.x % kConvLanes, row = threadIdx.x / kConvLanes, rows = blockDim.x / kConvLanes;
   const int channel = first + lane * N;
   const bool all_channels = channel + N <= p.channels;
-  const bool wide_x = (wide_tensors & kConvWideX) && all_channels, wide_o = (wide_tensors & kConvWideO) && all_channels;
-  load_weights(params, first, sm);
+  const bool wide_x = (layout & kConvWideX) && all_channels, wide_o = (layout & kConvWideO) && all_channels;
 
-#pragma unroll 1
-  for (int b = blockIdx.y; b < p.batch; b += gridDim.y) {
-    const DevicePlan& plan = plans[b];
-    const std::int64_t slot = device_slot(p, p.slot_index, b);
-    const int count = plan.count;
-    const int status = slot < 0 ? 0 : plan.status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
-    if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
-    if (slot < 0) continue;
-    const std::int64_t out = b * params.o.stride[1];
-    if (status == CANOPY_ROW_BAD_TREE) {
-      float nan[N];
+  PackedWeights<W, N> packed{};
+  const bool is_packed = (layout & kConvPackedWeight) && all_channels;
+  if (is_packed)
+    packed = *reinterpret_cast<const PackedWeights<W, N>*>(static_cast<const std::uint16_t*>(weights.data) +
+                                                           channel * W);
+
+  const DevicePlan& plan = plans[b];
+  const std::int64_t slot = device_slot(p, p.slot_index, b);
+  const int count = plan.count;
+  const int status = slot < 0 ? 0 : plan.status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
+  const std::int64_t out = b * params.o.stride[1];
+  if (status == CANOPY_ROW_BAD_TREE) {
+    float nan[N];
 #pragma unroll
-      for (float& x : nan) x = __int_as_float(0x7fc00000);
-      for (int node = row; node < count; node += rows)
-        store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, nan);
-    }
-    if (status) continue;
+    for (float& x : nan) x = __int_as_float(0x7fc00000);
+    for (int node = row; node < count; node += rows)
+      store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, nan);
+  }
+  if (slot < 0 || status) return;
 
-    const Input* const x = static_cast<const Input*>(p.x.data) + b * p.x.stride[1] + channel;
-    if (wide_x) {
-      for (int node = row; node < count; node += rows) copy_async<16>(&sm.x[node][lane], x + node * p.x.stride[2]);
-    } else {
-#pragma unroll 1
-      for (int node = row; node < count; node += rows) {
+  // Rows of x, in groups of as many as the CTA has threads for.
+  int sent = row;
+  const std::int64_t step = rows * p.x.stride[2];
+  const Input* from = static_cast<const Input*>(p.x.data) + b * p.x.stride[1] + row * p.x.stride[2] + channel;
+  const auto send = [&] {
+    if (sent < count) {
+      if (wide_x) {
+        copy_async<16>(&sm.x[sent][lane], from);
+      } else {
         Input each[N];
 #pragma unroll
-        for (int i = 0; i < N; ++i) each[i] = channel + i < p.channels ? x[node * p.x.stride[2] + i] : Input{};
-        sm.x[node][lane] = *reinterpret_cast<const uint4*>(each);
+        for (int i = 0; i < N; ++i) each[i] = channel + i < p.channels ? from[i] : Input{};
+        sm.x[sent][lane] = *reinterpret_cast<const uint4*>(each);
       }
     }
-    if (threadIdx.x < kNodes / 16) {
-      copy_async<16>(&sm.order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
-      copy_async<16>(&sm.parent[16 * threadIdx.x], &plan.parent[16 * threadIdx.x]);
-    }
-    load_window<Input, W, kMixed>(p, slot, first, sm);
-    wait_for_all_copies();
-    __syncthreads();
-
-    float weight[W][N];
-#pragma unroll
-    for (int j = 0; j < W; ++j) read_floats(&sm.weight[j][lane * N], weight[j]);
+    sent += rows, from += step;
+    end_copies();
+  };
 #pragma unroll 1
-    for (int rank = row; rank < count; rank += rows) {
-      // Rows of sm.x of the taps: nodes of the path, and past the root the window's, which follow the last node.
-      int from[W];
-      const int node = from[W - 1] = sm.order[rank];
-      int at = rank, outside = 0;
+  for (int i = 0; i < kConvAhead; ++i) send();
+
+  for (int rank = threadIdx.x; rank < count; rank += blockDim.x) {
+    const std::uint32_t up = *reinterpret_cast<const std::uint32_t*>(plan.up[rank]);
+    const int node = plan.order[rank];
+    std::uint32_t at[kConvTaps] = {};
+    int outside = 0;
 #pragma unroll
-      for (int back = 1; back < W; ++back) {
-        const int up = outside ? kNone : sm.parent[at];
-        const bool past = up == kNone;
-        at = past ? at : up;
-        from[W - 1 - back] = past ? p.nodes + W - 2 - outside : static_cast<int>(sm.order[at]);
-        outside += past;
-      }
-      float y[N];
-      read_floats(&sm.start[lane * N], y);
-#pragma unroll
-      for (int j = 0; j < W; ++j) {
-        float input[N];
-        if (kMixed && from[j] >= p.nodes)
-          read_floats(&sm.window[from[j] - p.nodes][lane * N], input);
-        else
-          widen_16<Input>(sm.x[from[j]][lane], input);
-#pragma unroll
-        for (int i = 0; i < N; ++i) y[i] = fmaf(weight[j][i], input[i], y[i]);
-      }
-      if (params.silu) {
-#pragma unroll
-        for (int i = 0; i < N; ++i) y[i] = silu(y[i]);
-      }
-      store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, y);
+    for (int back = 1; back < W; ++back) {
+      const int above = up >> (8 * (back - 1)) & 255;
+      const bool past = outside || above == kNone;
+      at[W - 1 - back] = past ? p.nodes + W - 2 - outside : static_cast<int>(plan.order[above]);
+      outside += past;
     }
-    __syncthreads();  // before the next sequence's rows
+    at[W - 1] = node;
+    taps[node] = {at[0] * kConvBytes, at[1] * kConvBytes, at[2] * kConvBytes, at[3] * kConvBytes};
+  }
+  load_window<Input, W, kMixed>(p, slot, first, sm);
+
+  float weight[W][N], start[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const bool live = channel + i < p.channels;
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      if (is_packed)
+        weight[j][i] = packed.weight(weights.dtype, j, i);
+      else
+        weight[j][i] = live ? load_float(weights.data, weights.dtype,
+                                         (channel + i) * weights.stride[1] + j * weights.stride[2])
+                            : 0.0f;
+    }
+    start[i] = biases.data && live ? load_float(biases.data, biases.dtype, (channel + i) * biases.stride[1]) : 0.0f;
+  }
+
+  const std::uint8_t* const mine = reinterpret_cast<const std::uint8_t*>(sm.x[0] + lane);
+#pragma unroll 1
+  for (int node = row; node - row < count; node += rows) {
+    wait_for_copies<kConvAhead - 1>();
+    __syncthreads();  // these rows, and at first the table and the window
+    send();
+    if (node >= count) continue;
+    const ConvTaps begins = taps[node];
+    const std::uint32_t at[] = {begins.x, begins.y, begins.z, begins.w};
+    float y[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) y[i] = start[i];
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      float input[N];
+      if (kMixed && at[j] >= static_cast<std::uint32_t>(p.nodes) * kConvBytes)
+        read_floats(&sm.window[at[j] / kConvBytes - p.nodes][lane * N], input);
+      else
+        widen_16<Input>(*reinterpret_cast<const uint4*>(mine + at[j]), input);
+#pragma unroll
+      for (int i = 0; i < N; ++i) y[i] = fmaf(weight[j][i], input[i], y[i]);
+    }
+    if (params.silu) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) y[i] = silu(y[i]);
+    }
+    store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, y);
   }
 }
 
@@ -302,8 +316,7 @@ __global__ void __launch_bounds__(kConvCommitChannels)
     conv_commit_kernel(const __grid_constant__ ConvCommitParams params, const DevicePlan* plans) {
   constexpr int kWindow = W - 1;
   __shared__ __align__(16) std::uint8_t order[kNodes], parent[kNodes], rank[kNodes];
-  const int fetched = fetch_parameters(params);
-  touch(fetched);
+  fetch_parameters(params);
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
   const int b = blockIdx.y, first = blockIdx.x * kConvCommitChannels;
