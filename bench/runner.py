@@ -57,10 +57,13 @@ class Program:
 
     def ask(self, request: Request) -> list[Record]:
         """The records of its answer. Raises Failed."""
+        following = self.following
+        if self.sent is not None and request is not self.sent:  # its answer, which nobody wants any more, would come first
+            self.close()
         if self.process is None:
             self.process = self.start()
-        sending = [one for one in (request if request is not self.sent else None, self.following) if one is not None]
-        self.sent, self.following = self.following, None
+        sending = [one for one in (request if request is not self.sent else None, following) if one is not None]
+        self.sent, self.following = following, None
         try:
             assert self.process.stdin
             self.process.stdin.write("".join(json.dumps(one) + "\n" for one in sending))

@@ -121,7 +121,8 @@ void print_as_json(const host::Timings& timings, const std::vector<dispatch::Row
               {"rows", list},
               {"worst", verdict.worst},
               {"worst_cell", verdict.worst_cell},
-              {"broken", verdict.broken}});
+              {"broken", verdict.broken},
+              {"by_tree", verdict.by_tree}});
 }
 
 int run(Options options) {
@@ -161,6 +162,8 @@ int run(Options options) {
     fmt::print("{}: {} rows for {}; {}; {}\n", options.out, rows.size(), timings->machine, measured, worst);
     if (!options.rows) fmt::print("to use it: export CANOPY_DISPATCH={}\n", options.out);
   }
+  for (const std::string& cell : verdict.by_tree)
+    fmt::print(stderr, "canopy: the winner depends on the tree, which a table does not see: {}\n", cell);
   for (const std::string& cell : verdict.broken)
     fmt::print(stderr, "canopy: more than {:.0f}% slower: {}\n", 100 * (host::kMostTimes - 1), cell);
   return verdict.broken.empty() || !options.strict ? kGood : kCheckFailed;

@@ -43,6 +43,7 @@ Result<DeviceCopies> DeviceCopies::make(HostProblem& problem, canopy_dtype outpu
     return Error{CANOPY_INTERNAL,
                  text("device memory: ", copies, " copies of ", out.stride_, " bytes are not to be had")};
 
+  if (Error error = out.memory_.fill(0); !error.ok()) return error;  // the gaps between tensors are copied too
   for (const auto& [name, tensor] : problem.tensors)
     if (Error error = out.memory_.upload(tensor.bytes.data(), tensor.bytes.size(), places[name]); !error.ok())
       return error;

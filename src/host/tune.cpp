@@ -46,22 +46,40 @@ double best_of(const Cell& cell) {
   return best;
 }
 
-// Worst ratio to the best over the variants, of every implementation that was measured on all of them.
-std::map<std::string, double> regrets(const std::map<std::string, Cell>& variants) {
-  std::map<std::string, double> worst;
-  for (const auto& [name, median] : variants.begin()->second) worst[name] = 1;
+// Ratios to the best over the variants of a size, of every implementation that was measured on all of them.
+struct Regret {
+  double worst = 1, logs = 0;  // logs: the sum of the ratios' logarithms
+};
+std::map<std::string, Regret> regrets(const std::map<std::string, Cell>& variants) {
+  std::map<std::string, Regret> all;
+  for (const auto& [name, median] : variants.begin()->second) all[name] = {};
   for (const auto& [variant, cell] : variants) {
-    for (auto it = worst.begin(); it != worst.end();) {
+    for (auto it = all.begin(); it != all.end();) {
       const auto found = cell.find(it->first);
       if (found == cell.end()) {
-        it = worst.erase(it);
+        it = all.erase(it);
         continue;
       }
-      it->second = std::max(it->second, found->second / best_of(cell));
+      const double ratio = found->second / best_of(cell);
+      it->second.worst = std::max(it->second.worst, ratio);
+      it->second.logs += std::log(ratio);
       ++it;
     }
   }
-  return worst;
+  return all;
+}
+
+// Whether one of them keeps the rule on all trees of the size.
+bool can_be_kept(const std::map<std::string, Regret>& all) {
+  return std::any_of(all.begin(), all.end(), [](const auto& each) { return each.second.worst <= kMostTimes; });
+}
+
+// The least worst ratio where that keeps the rule; else what is best on the whole.
+std::map<std::string, Regret>::const_iterator choice_of(const std::map<std::string, Regret>& all) {
+  const bool kept = can_be_kept(all);
+  return std::min_element(all.begin(), all.end(), [&](const auto& a, const auto& b) {
+    return kept ? a.second.worst < b.second.worst : a.second.logs < b.second.logs;
+  });
 }
 
 // Row names live as long as the program: tables are few.
@@ -78,16 +96,16 @@ struct Reach {
 
 // The choices of one number of heads, by T from small to large.
 std::vector<Reach> reaches(const Cells& cells, int heads) {
-  std::vector<std::pair<int, std::map<std::string, double>>> sizes;
+  std::vector<std::pair<int, std::map<std::string, Regret>>> sizes;
   for (const auto& [size, variants] : cells)
     if (size.heads == heads) sizes.emplace_back(size.nodes, regrets(variants));
   std::vector<Reach> out;
   for (auto it = sizes.rbegin(); it != sizes.rend(); ++it) {
-    const auto& worst = it->second;
-    if (worst.empty()) continue;
-    auto best = std::min_element(worst.begin(), worst.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const auto& all = it->second;
+    if (all.empty()) continue;
+    auto best = choice_of(all);
     if (!out.empty())
-      if (const auto same = worst.find(out.back().choice); same != worst.end() && same->second <= kNoise) best = same;
+      if (const auto same = all.find(out.back().choice); same != all.end() && same->second.worst <= kNoise) best = same;
     if (out.empty() || out.back().choice != best->first) out.push_back({it->first, best->first});
   }
   std::reverse(out.begin(), out.end());
@@ -207,7 +225,9 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
   std::set<int> asked = explicit_precisions(timings);
   asked.insert(CANOPY_PRECISION_DEFAULT);
   for (const int precision : asked)
-    for (const auto& [size, variants] : cells_of(timings, precision))
+    for (const auto& [size, variants] : cells_of(timings, precision)) {
+      const auto all = regrets(variants);
+      const bool depends = !all.empty() && !can_be_kept(all);  // on the tree, which the table does not see
       for (const auto& [variant, cell] : variants) {
         const std::string *chosen = nullptr, *best = nullptr;
         for (const auto& [name, median] : cell)
@@ -230,8 +250,10 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
         const double ratio = cell.at(*chosen) / cell.at(*best);
         if (ratio > verdict.worst) verdict.worst = ratio, verdict.worst_cell = cell_name;
         if (ratio > kMostTimes)
-          verdict.broken.push_back(text(cell_name, ": ", *chosen, " takes ", ratio_text(ratio), " times ", *best));
+          (depends && *chosen == choice_of(all)->first ? verdict.by_tree : verdict.broken)
+              .push_back(text(cell_name, ": ", *chosen, " takes ", ratio_text(ratio), " times ", *best));
       }
+    }
   return verdict;
 }
 

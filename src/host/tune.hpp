@@ -37,16 +37,17 @@ struct Timings {
 Error read_timings(std::string_view text, std::string_view file, int device, Timings& into);
 
 // The rows. Where T or heads fall between measured sizes, the next larger one decides; beyond the largest, the largest.
-// Per (heads, T) the choice is the implementation whose worst ratio to the best of its cell is the least; one within 2%
-// of the best that is already the choice for the next larger T stays. Explicit precisions have rows of their own where
+// Per (heads, T) the choice is the implementation whose worst ratio to the best of its cell is the least; where none
+// keeps the rule, since the winner depends on the tree, it is the one with the least mean ratio. One within 2% of the
+// best that is already the choice for the next larger T stays. Explicit precisions have rows of their own where
 // they were measured. Last come all implementations without a condition, for problems that the first choice refuses.
 std::vector<dispatch::Row> rows_from(const Timings& timings);
 
-// The worst cell of a table, and all that break the rule of kMostTimes.
+// The worst cell of a table, and all that break the rule of kMostTimes: `by_tree` where no choice by T and heads keeps it.
 struct Verdict {
   double worst = 1;
   std::string worst_cell;
-  std::vector<std::string> broken;  // "T=16 heads=32 ...: cuda_fused takes 1.20 times cuda_serial_resident"
+  std::vector<std::string> broken, by_tree;  // "T=16 heads=32 ...: cuda_fused takes 1.20 times cuda_serial_resident"
 };
 Verdict judge_table(const std::vector<dispatch::Row>& rows, const Timings& timings);
 

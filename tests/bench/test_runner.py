@@ -111,6 +111,14 @@ def test_what_is_announced_is_sent_once_and_its_answer_kept_for_its_turn():
     program.close()
 
 
+def test_what_was_announced_and_is_not_asked_answers_nobody():
+    program = runner.Program([sys.executable, "-c", ECHO], patience=20)
+    program.announce({"n": 1})
+    program.ask({"n": 0})
+    assert program.ask({"n": 5})[0]["got"] == {"n": 5}  # the time was over: something else is asked
+    program.close()
+
+
 def test_a_program_that_died_of_what_was_announced_is_asked_anew():
     program = runner.Program([sys.executable, "-c", ECHO], patience=20)
     program.announce("die")
