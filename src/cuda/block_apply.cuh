@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kApplyThreads, 1)
   auto& shared = *reinterpret_cast<Shared*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp % kApplyGroups, part = warp / kApplyGroups;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   if (lane == 0) barrier_init(&shared.values_loaded[warp], 32);
   FusedWork work = work_of_cta(of, blockIdx.x * kApplyColumns);
   const DevicePlan& plan = of.plans[work.b];

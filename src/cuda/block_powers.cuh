@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(32 * kPowerWarps, 1)
   __shared__ unsigned touched[kBlocks];
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   FusedWork work = work_of_cta(of, 0);
   const DevicePlan& plan = of.plans[work.b];
   touch(fetched);

@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(32 * kWideBlocks, 1)
   auto& shared = *reinterpret_cast<BlockFactorShared<Shape>*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   FactorBarriers<kWideBlocks>& barriers = shared.barriers;
   barriers.start();
   FusedWork work = work_of_cta(of, 0);

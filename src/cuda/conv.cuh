@@ -188,8 +188,6 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
   constexpr int N = kConvEach<Input>;
   std::uint8_t* const shared = dynamic_shared();
   Shared& sm = *reinterpret_cast<Shared*>(shared);
-  const int fetched = fetch_parameters<2>(params);
-  touch(fetched);
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
   const Tensor &weights = params.weight, &biases = params.bias;
@@ -317,8 +315,6 @@ __global__ void __launch_bounds__(kConvCommitChannels)
     conv_commit_kernel(const __grid_constant__ ConvCommitParams params, const DevicePlan* plans) {
   constexpr int kWindow = W - 1;
   __shared__ __align__(16) std::uint8_t order[kNodes], parent[kNodes], rank[kNodes];
-  const int fetched = fetch_parameters<2>(params);
-  touch(fetched);
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
   const int b = blockIdx.y, first = blockIdx.x * kConvCommitChannels;

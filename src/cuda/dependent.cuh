@@ -14,14 +14,13 @@ __device__ __forceinline__ void begin_after_previous_kernel() {
   let_next_kernel_start();
 }
 
-// Before that: fetches the kernel's parameters into the constant cache, each warp a line, and further ones where the
-// CTA has no more than kWarps. Left to their first uses, the misses come one after the other, some 250 cycles each.
+// Before that: fetches the kernel's parameters into the constant cache, each warp a line. Left to their first uses, the
+// misses come one after the other, some 250 cycles each; so do those of one warp's lanes that ask for several lines.
 // What it returns is to be touched once there is nothing else to do.
-template <int kWarps = 8, class Parameters>
-__device__ __forceinline__ int fetch_parameters(const Parameters& parameters) {
+template <class Parameters>
+__device__ __forceinline__ int fetch_parameters(const Parameters& parameters, unsigned warp) {
   constexpr unsigned kLine = 64, kLines = (sizeof(Parameters) + kLine - 1) / kLine;
-  const unsigned line = min(threadIdx.x / 32 + kWarps * (threadIdx.x % 32 / 8), kLines - 1);
-  return reinterpret_cast<const int*>(&parameters)[line * (kLine / sizeof(int))];
+  return reinterpret_cast<const int*>(&parameters)[min(warp, kLines - 1) * (kLine / sizeof(int))];
 }
 
 inline bool launches_dependently() {

@@ -195,7 +195,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   constexpr int prep_registers = Cta::cta.prep_registers, solver_registers = Cta::cta.solver_registers;
   static_assert(prep_registers == 0 || (Shape::kSolverWarps % 4 == 0 && Shape::kPrepWarps % 4 == 0), "warpgroups");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, unit = warp - Shape::kSolverWarps;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   start_barriers(shared, kWarpArrivals);
   FusedWork work;
   work.b = blockIdx.z, work.head = blockIdx.y * Shape::kHeads, work.column = blockIdx.x * Shape::kColumns;

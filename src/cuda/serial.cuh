@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __g
   }
   hold(of_first.key), hold(of_first.query), hold(of_first.value), hold(of_first.gate), hold(of_first.beta);
   const DevicePlan* const plan_at = held(args.plans + b);
-  const int fetched = fetch_parameters(args);
+  const int fetched = fetch_parameters(args, warp);
   touch(fetched);
   begin_after_previous_kernel();
   const DevicePlan& plan = *plan_at;

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(32 * kFactorWarps, 1)
   auto& shared = *reinterpret_cast<FactorShared<Shape>*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   shared.barriers.start();
   FusedWork work = work_of_cta(of, 0);
   const DevicePlan& plan = of.plans[work.b];
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_
   auto& shared = *reinterpret_cast<FusedShared<Shape>*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int fetched = fetch_parameters(arguments);
+  const int fetched = fetch_parameters(arguments, threadIdx.x / 32);
   start_barriers(shared, 32);
   FusedWork work = work_of_cta(of, blockIdx.x * Shape::kColumns);
   const DevicePlan& plan = of.plans[work.b];
