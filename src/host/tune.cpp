@@ -261,12 +261,12 @@ std::string format_rows(const std::vector<Row>& rows) {
   constexpr const char* precisions[] = {"DEFAULT", "FP32", "PRECISE", "HALF", "FAST"};
   std::string out;
   for (const Row& row : rows) {
-    out += "{";
-    if (row.precision >= 0) out += text(".precision = CANOPY_PRECISION_", precisions[row.precision], ", ");
+    out += "{";  // in the order of their declaration
     if (row.min_nodes > 0) out += text(".min_nodes = ", row.min_nodes, ", ");
     if (row.max_nodes < INT_MAX) out += text(".max_nodes = ", row.max_nodes, ", ");
     if (row.min_heads > 0) out += text(".min_heads = ", row.min_heads, ", ");
     if (row.max_heads < INT_MAX) out += text(".max_heads = ", row.max_heads, ", ");
+    if (row.precision >= 0) out += text(".precision = CANOPY_PRECISION_", precisions[row.precision], ", ");
     out += text(".implementation = \"", row.implementation, "\"},\n");
   }
   return out;
