@@ -128,22 +128,20 @@ def test_machines_have_folders_without_odd_letters():
     assert [cpu("AMD EPYC"), cpu("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz")] == ["cpu-amd-epyc", "cpu-intel-xeon-e5-2680-v4"]
 
 
-def test_a_table_that_breaks_its_rule_is_refused(program, tmp_path, gpu_environment):
-    """Two trees of one size that want different kernels: no row on T and heads can serve both within 5%."""
+def test_a_table_names_the_cells_where_the_winner_depends_on_the_tree(program, tmp_path, gpu_environment):
+    """Two trees of one size that want different kernels: no row on T and heads can serve both within 5%; the mean decides."""
     from cells import cell
 
     lines = [gpu_environment]
-    for family, depth, times in (("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 20.0))):
+    for family, depth, times in (("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 40.0))):
         for name, time in zip(("cuda_fused", "cuda_serial_resident"), times, strict=True):
             lines.append(cell(name, time, gpu_environment, family=family, depth=depth))
     path = tmp_path / "results/gpu-x/sweep.jsonl"
     records.write(path, lines)
-    try:
-        dispatch.generate(program, tmp_path / "results")
-    except SystemExit as refused:
-        assert "more than 5% slower" in str(refused) and "takes 2.00 times" in str(refused)
-    else:
-        raise AssertionError("the table was made")
+    (table,) = (text for name, text in dispatch.generate(program, tmp_path / "results").items() if "depends on the tree" in text)
+    named = [line for line in table.splitlines() if "depends on the tree" in line]
+    assert len(named) == 1 and named[0].startswith("// ") and " chain " in named[0] and "cuda_fused takes 2.00 times cuda_serial_resident" in named[0]
+    assert table.splitlines()[-2:] == ['{.implementation = "cuda_fused"},', '{.implementation = "cuda_serial_resident"},']
 
 
 def test_the_committed_dispatch_tables_are_what_the_results_give(program):

@@ -114,7 +114,8 @@ def test_nothing_measured_says_so_everywhere(tmp_path):
 
 def test_the_dispatch_tables_in_words(seen):
     said = strategies.dispatch(seen)
-    assert row(said, "The table of NVIDIA H200 (compute capability 9.0)")[:2] == ["nodes <= 8 and heads <= 32", "`cuda_serial_resident`"]
+    assert row(said, "The table of NVIDIA H200 (compute capability 9.0)")[:2] == ["precision FP32", "`cuda_serial_resident`"]
+    assert "| nodes <= 5 and heads <= 32 | `cuda_serial_resident` |" in said
     assert row(said, "The cpu table (AMD EPYC)")[:2] == ["always", "`cpu_closed_form`"]
 
 
