@@ -81,9 +81,7 @@ __global__ void __launch_bounds__(32 * kHybridWarps, 2) hybrid_kernel(const __gr
   const int warp = threadIdx.y, lane = threadIdx.x, thread = 32 * warp + lane;
   const int column0 = blockIdx.x * kHybridColumns, hv = blockIdx.y, b = blockIdx.z;
   const int h = key_head_of(hv, args.key_heads_each);
-  const int fetched = fetch_parameters(args, warp);
   if (thread < kNodes / 2) barrier_init(&sm.ready[thread], kWarpArrivals);
-  touch(fetched);
   begin_after_previous_kernel();
   const DevicePlan& plan = args.plans[b];
   const int4 header = *reinterpret_cast<const int4*>(&plan);  // status, count
