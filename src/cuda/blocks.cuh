@@ -133,7 +133,7 @@ template <class Shape>
 __device__ __forceinline__ float raw_norm(const std::uint8_t* tile, const PrepOptions& options, int lane) {
   if (!options.l2norm) return 1;
   float squares[2][4];
-  row_squares<typename Shape::RawOperand, Shape::K>(squares, tile, lane);
+  row_squares<typename Shape::RawOperand, Shape::K>(squares, tile + tile_as_a<Shape::K>(lane));
   return row_norm(Diagonal(squares, lane).at(lane % 16), 1, true, options.eps);
 }
 

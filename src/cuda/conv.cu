@@ -31,10 +31,10 @@ bool aligned_rows(const Tensor& tensor, int bytes) {
          (tensor.stride[1] | tensor.stride[2]) * element % bytes == 0;
 }
 
-// Whether the weights are two-byte numbers, a channel's side by side, without gaps.
-bool packed_weights(const Tensor& weight, int width) {
-  return weight.dtype != CANOPY_F32 && weight.stride[1] == width && weight.stride[2] == 1 &&
-         reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
+// Whether weights [C,W] or a bias [C] are 16-bit numbers of x's type without gaps.
+bool packed(const Tensor& tensor, int width, const Tensor& x) {
+  return tensor.data && tensor.dtype == x.dtype && x.dtype != CANOPY_F32 && tensor.stride[1] == width &&
+         (width == 1 || tensor.stride[2] == 1) && reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
 }
 
 template <class Input, int W, bool kMixed>
@@ -45,7 +45,8 @@ Error launch(const ConvVerifyParams& params, const DevicePlan* plan, int threads
   static_assert(sizeof(Shared) + kOfNode * kNodes <= 48 * 1024, "more than a block has without asking");
   const int slabs = (p.channels + Shared::kChannels - 1) / Shared::kChannels;
   const int layout = (aligned_rows(p.x, 16) ? kConvWideX : 0) | (aligned_rows(params.o, 16) ? kConvWideO : 0) |
-                     (packed_weights(params.weight, W) ? kConvPackedWeight : 0);
+                     (packed(params.weight, W, p.x) ? kConvPackedWeight : 0) |
+                     (packed(params.bias, 1, p.x) ? kConvPackedBias : 0);
   return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, p.batch), threads,
                                      sizeof(Shared) + kOfNode * p.nodes, stream, params, plan, layout),
                   "convolution kernel");

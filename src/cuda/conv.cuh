@@ -31,9 +31,9 @@ inline constexpr int kMostConvThreads = 256;
 inline constexpr int kConvAhead = 4;  // groups of rows on their way
 inline constexpr int kConvCtas = 3;  // of so many threads for which there shall be registers
 
-// Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether the weights lie as [C,W] without
-// gaps, two bytes each.
-enum : int { kConvWideX = 1, kConvWideO = 2, kConvPackedWeight = 4 };
+// Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether weights and bias lie without gaps,
+// in the 16-bit type of x.
+enum : int { kConvWideX = 1, kConvWideO = 2, kConvPackedWeight = 4, kConvPackedBias = 8 };
 
 template <class Input>
 inline constexpr int kConvEach = 16 / static_cast<int>(sizeof(Input));  // channels a thread
@@ -117,12 +117,12 @@ __device__ __forceinline__ void read_floats(const float* from, float (&out)[N]) 
   }
 }
 
-// A thread's weights as they lie in memory when they are packed, so that other loads need not wait for them.
-template <int W, int N>
-struct alignas(W * N % 8 == 0 ? 16 : 8) PackedWeights {
-  std::uint32_t word[W * N / 2];
-  __device__ __forceinline__ float weight(int dtype, int tap, int channel) const {
-    const int i = channel * W + tap;
+// A thread's weights or bias as they lie in memory when they are packed, so that other loads need not wait for them.
+template <class Input, int kNumbers>
+struct alignas(kNumbers % 8 == 0 ? 16 : 8) Packed {
+  std::uint32_t word[kNumbers / 2];
+  __device__ __forceinline__ float operator[](int i) const {
+    constexpr int dtype = std::is_same_v<Input, __nv_bfloat16> ? CANOPY_BF16 : CANOPY_F16;
     return from_bits(dtype, word[i / 2] >> (16 * (i % 2)) & 0xffff);
   }
 };
@@ -188,6 +188,7 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
   constexpr int N = kConvEach<Input>;
   std::uint8_t* const shared = dynamic_shared();
   Shared& sm = *reinterpret_cast<Shared*>(shared);
+  touch(fetch_parameters(params, threadIdx.x / 32));
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
   const Tensor &weights = params.weight, &biases = params.bias;
@@ -198,11 +199,16 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
   const bool all_channels = channel + N <= p.channels;
   const bool wide_x = (layout & kConvWideX) && all_channels, wide_o = (layout & kConvWideO) && all_channels;
 
-  PackedWeights<W, N> packed{};
-  const bool is_packed = (layout & kConvPackedWeight) && all_channels;
+  using Weights = Packed<Input, W * N>;
+  using Bias = Packed<Input, N>;
+  Weights packed{};
+  Bias packed_bias{};
+  const bool is_packed = sizeof(Input) == 2 && (layout & kConvPackedWeight) && all_channels,
+             bias_is_packed = sizeof(Input) == 2 && (layout & kConvPackedBias) && all_channels;
   if (is_packed)
-    packed = *reinterpret_cast<const PackedWeights<W, N>*>(static_cast<const std::uint16_t*>(weights.data) +
-                                                           channel * W);
+    packed = *reinterpret_cast<const Weights*>(static_cast<const std::uint16_t*>(weights.data) + channel * W);
+  if (bias_is_packed)
+    packed_bias = *reinterpret_cast<const Bias*>(static_cast<const std::uint16_t*>(biases.data) + channel);
 
   const DevicePlan& plan = plans[b];
   const std::int64_t slot = device_slot(p, p.slot_index, b);
@@ -257,20 +263,26 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
   }
   load_window<Input, W, kMixed>(p, slot, first, sm);
 
-  float weight[W][N], start[N];
+  // Once for each, not once a number: every thread does this, for all of its few nodes.
+  float weight[W][N], start[N] = {};
+  if (is_packed) {
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const bool live = channel + i < p.channels;
+    for (int i = 0; i < W * N; ++i) weight[i % W][i / W] = packed[i];
+  } else {
 #pragma unroll
-    for (int j = 0; j < W; ++j) {
-      if (is_packed)
-        weight[j][i] = packed.weight(weights.dtype, j, i);
-      else
-        weight[j][i] = live ? load_float(weights.data, weights.dtype,
-                                         (channel + i) * weights.stride[1] + j * weights.stride[2])
-                            : 0.0f;
-    }
-    start[i] = biases.data && live ? load_float(biases.data, biases.dtype, (channel + i) * biases.stride[1]) : 0.0f;
+    for (int i = 0; i < W * N; ++i)
+      weight[i % W][i / W] = channel + i / W < p.channels
+                                 ? load_float(weights.data, weights.dtype,
+                                              (channel + i / W) * weights.stride[1] + i % W * weights.stride[2])
+                                 : 0.0f;
+  }
+  if (bias_is_packed) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) start[i] = packed_bias[i];
+  } else if (biases.data) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (channel + i < p.channels) start[i] = load_float(biases.data, biases.dtype, (channel + i) * biases.stride[1]);
   }
 
   const std::uint8_t* const mine = reinterpret_cast<const std::uint8_t*>(sm.x[0] + lane);
@@ -315,6 +327,7 @@ __global__ void __launch_bounds__(kConvCommitChannels)
     conv_commit_kernel(const __grid_constant__ ConvCommitParams params, const DevicePlan* plans) {
   constexpr int kWindow = W - 1;
   __shared__ __align__(16) std::uint8_t order[kNodes], parent[kNodes], rank[kNodes];
+  touch(fetch_parameters(params, threadIdx.x / 32));
   begin_after_previous_kernel();
   const ConvProblem& p = params.problem;
   const int b = blockIdx.y, first = blockIdx.x * kConvCommitChannels;

@@ -48,6 +48,8 @@ FusedInstance pick(const VerifyParams& params, int architecture) {
     default:
       break;
   }
+  if (square && bf16 && p.nodes <= kRows && p.state_layout == CANOPY_STATE_VK)
+    return heads < tuning.one_block_64_from_heads ? fused_half_one_block_bf16_32() : fused_half_one_block_bf16_64();
   if (few && (wide || heads <= multiprocessors())) return pick_wide(p, architecture);
   if (wide) return bf16 ? fused_half_wide_bf16_128(architecture) : fused_half_wide_f16_128(architecture);
   if (bf16) return long_keys ? fused_half_narrow_bf16_128(architecture) : fused_half_narrow_bf16_64(architecture);

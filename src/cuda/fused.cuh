@@ -93,9 +93,10 @@ __device__ __forceinline__ void solver_side(FusedShared<Shape>& shared, const Fu
   bool staged = false;
   if constexpr (Shape::kStagesState) {
     staged = arguments.state_vk;
-    if (staged)
-      start_state(shared.state[group], &shared.state_loaded[group], arguments.state, work.slot, work.head, column,
-                  makes_o ? 8 : 0, 8, lane);
+    if (staged) {
+      start_state(shared.state[group], arguments.state, work.slot, work.head, column, makes_o ? 8 : 0, 8, lane);
+      barrier_arrive_async(&shared.state_loaded[group]);
+    }
   }
   bool by_rows = false;
   if constexpr (!Shape::kStagesState) by_rows = arguments.state_vk;

@@ -112,6 +112,13 @@ __device__ __forceinline__ void wait_for_all_copies() { asm volatile("cp.async.w
 // ---- threads that wait for one another ---------------------------------------------------------------------------
 // The `threads` threads that use named barrier 1.
 __device__ __forceinline__ void meet(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+// Named barriers from 2 on, of `threads` threads: those that wait for the others, and those that only come by.
+__device__ __forceinline__ void wait_at(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive_at(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 
 // mbarriers of one CTA: `phase` is the parity of the phase waited for.
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int arrivals) {

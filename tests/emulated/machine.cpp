@@ -251,6 +251,22 @@ void run_block(int threads) {
   }
 }
 
+// Who waits may go on long before the one who arrived does.
+void linger() {
+  if (!m.shuffled || m.random() % 8 != 0) return;
+  self().sits_out = 1 + m.random() % 16;
+  yield();
+}
+
+Block& join_block(int barrier, int threads, int value) {
+  Block& block = m.blocks[barrier];
+  if (block.arrived == 0) block.threads = threads;
+  if (block.threads != threads) stop("barrier %d for %d threads and for %d", barrier, block.threads, threads);
+  ++block.arrived;
+  block.value |= value;
+  return block;
+}
+
 }  // namespace
 
 void run(const unsigned (&grid)[3], const unsigned (&block)[3], std::size_t shared_bytes,
@@ -304,11 +320,7 @@ const Deposits& meet_warp(std::uint32_t mask, const char* what, const void* mine
 }
 
 int meet_block(int barrier, int threads, int value) {
-  Block& block = m.blocks[barrier];
-  if (block.arrived == 0) block.threads = threads;
-  if (block.threads != threads) stop("barrier %d for %d threads and for %d", barrier, block.threads, threads);
-  ++block.arrived;
-  block.value |= value;
+  Block& block = join_block(barrier, threads, value);
   Fiber& fiber = self();
   const std::uint64_t generation = block.generation;
   if (!complete_block(block)) {
@@ -316,6 +328,11 @@ int meet_block(int barrier, int threads, int value) {
     yield();
   }
   return block.results[generation % 2];
+}
+
+void arrive_block(int barrier, int threads) {
+  complete_block(join_block(barrier, threads, 0));
+  linger();
 }
 
 void copy(void* to, const void* from, std::size_t bytes, bool valid) {
@@ -340,12 +357,9 @@ void barrier_init(std::uint64_t* barrier, int arrivals) {
   const auto count = static_cast<std::uint16_t>(arrivals);
   *reinterpret_cast<Barrier*>(barrier) = {count, count, 0};
 }
-// Who waits may go on long before the one who arrived does.
 void barrier_arrive(std::uint64_t* word) {
   arrive(word);
-  if (!m.shuffled || m.random() % 8 != 0) return;
-  self().sits_out = 1 + m.random() % 16;
-  yield();
+  linger();
 }
 void barrier_arrive_after_copies(std::uint64_t* barrier) {
   self().copies.push_back({nullptr, nullptr, 0, true, barrier});

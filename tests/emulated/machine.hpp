@@ -49,6 +49,7 @@ T of_lane(const Deposits& all, int lane) {
 
 // Barrier 0 .. 15 of the CTA; threads < 0: all that have not returned. Returns the `or` of the values.
 int meet_block(int barrier, int threads, int value);
+void arrive_block(int barrier, int threads);  // the same without waiting
 
 // cp.async and mbarriers.
 void copy(void* to, const void* from, std::size_t bytes, bool valid);

@@ -13,17 +13,16 @@ __device__ __forceinline__ float row_norm(float sum_of_squares, float input_fact
   return l2norm ? rsqrtf(fmaf(sum_of_squares * input_factor, input_factor, eps)) * input_factor : input_factor;
 }
 
-// Stores column `lane` of [W | -W G_path], a row of its transpose.
+// Stores a column of W or of -W G_path as a row of its transpose: 16 operands at `row` of `to`, in kParts parts.
 template <class Op, int kParts>
-__device__ __forceinline__ void store_column(Coefficients<kParts>& to, const float (&x)[16], int lane) {
+__device__ __forceinline__ void store_column(std::uint8_t (&to)[kParts][512], const float (&x)[16], int row) {
   std::uint32_t parts[8][kParts];
 #pragma unroll
   for (int i = 0; i < 8; ++i) split<Op>(parts[i], x[2 * i], x[2 * i + 1]);
 #pragma unroll
   for (int p = 0; p < kParts; ++p) {
-    std::uint8_t* row = lane < 16 ? to.w[p] : to.g[p];
-    store_shared(row + narrow_byte(lane % 16, 0), {parts[0][p], parts[1][p], parts[2][p], parts[3][p]});
-    store_shared(row + narrow_byte(lane % 16, 1), {parts[4][p], parts[5][p], parts[6][p], parts[7][p]});
+    store_shared(to[p] + narrow_byte(row, 0), {parts[0][p], parts[1][p], parts[2][p], parts[3][p]});
+    store_shared(to[p] + narrow_byte(row, 1), {parts[4][p], parts[5][p], parts[6][p], parts[7][p]});
   }
 }
 
@@ -39,29 +38,8 @@ __device__ __forceinline__ void start_column(float (&x)[16], const float* scratc
   }
 }
 
-// Substitution on that column, ancestors only: for coefficients that are not finite, which would spoil others through
-// zeros.
-template <class Op, int kParts>
-__device__ __noinline__ void substitute_carefully(Coefficients<kParts>& to, const float* scratch,
-                                                  const std::uint16_t* in_block, int lane) {
-  float x[16];
-  start_column(x, scratch, lane);
-#pragma unroll
-  for (int r = 1; r < 16; ++r) {
-    const unsigned ancestors = in_block[r];
-#pragma unroll
-    for (int j = 0; j < r; ++j)
-      if (ancestors >> j & 1) x[r] = fmaf(-scratch[j * kScratchStride + r], x[j], x[r]);
-  }
-  store_column<Op>(to, x, lane);
-}
-
-// The scratch holds G transposed, and behind it -G_path transposed.
-template <class Op, int kParts>
-__device__ __forceinline__ void substitute(Coefficients<kParts>& to, const float* scratch,
-                                           const std::uint16_t* in_block, int lane) {
-  float x[16];
-  start_column(x, scratch, lane);
+// Substitution on the lane's column; the scratch holds G transposed. Whether some lane's column came out not finite.
+__device__ __forceinline__ bool substitute(float (&x)[16], const float* scratch) {
   // As soon as x[j] is known its share goes to all later rows, which do not wait for one another.
 #pragma unroll
   for (int j = 0; j < 15; ++j) {
@@ -77,9 +55,37 @@ __device__ __forceinline__ void substitute(Coefficients<kParts>& to, const float
   float spoilt = 0;
 #pragma unroll
   for (int r = 0; r < 16; ++r) spoilt = fmaf(x[r], 0.f, spoilt);
-  store_column<Op>(to, x, lane);
-  if (__builtin_expect(__any_sync(~0u, spoilt != 0.f), 0))  // NaN != 0 too
-    substitute_carefully<Op>(to, scratch, in_block, lane);
+  return __any_sync(~0u, spoilt != 0.f);  // NaN != 0 too
+}
+// The same with ancestors only: for coefficients that are not finite, which would spoil others through zeros.
+__device__ __forceinline__ void substitute_carefully(float (&x)[16], const float* scratch,
+                                                     const std::uint16_t* in_block) {
+#pragma unroll
+  for (int r = 1; r < 16; ++r) {
+    const unsigned ancestors = in_block[r];
+#pragma unroll
+    for (int j = 0; j < r; ++j)
+      if (ancestors >> j & 1) x[r] = fmaf(-scratch[j * kScratchStride + r], x[j], x[r]);
+  }
+}
+
+// [W | -W G_path], a column a lane. The scratch holds G transposed, and behind it -G_path transposed.
+template <class Op, int kParts>
+__device__ __noinline__ void solve_block_carefully(Coefficients<kParts>& to, const float* scratch,
+                                                   const std::uint16_t* in_block, int lane) {
+  float x[16];
+  start_column(x, scratch, lane);
+  substitute_carefully(x, scratch, in_block);
+  store_column<Op>(lane < 16 ? to.w : to.g, x, lane % 16);
+}
+template <class Op, int kParts>
+__device__ __forceinline__ void solve_block(Coefficients<kParts>& to, const float* scratch,
+                                            const std::uint16_t* in_block, int lane) {
+  float x[16];
+  start_column(x, scratch, lane);
+  const bool spoilt = substitute(x, scratch);
+  store_column<Op>(lane < 16 ? to.w : to.g, x, lane % 16);
+  if (__builtin_expect(spoilt, 0)) solve_block_carefully<Op>(to, scratch, in_block, lane);
 }
 
 // l of the node that the path of a step starts below; 0 where that is the state.
@@ -111,8 +117,8 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
   const int on_path = rows.folds ? 0 : path_rows(rows);
   float query_squares[2][4] = {}, path_squares[2][4] = {};
   if (__builtin_expect(options.l2norm, 0)) {
-    row_squares<Raw, K>(query_squares, slot.queries, lane);
-    row_squares<Raw, K>(path_squares, slot.path, lane);
+    row_squares<Raw, K>(query_squares, slot.queries + tile_as_a<K>(lane));
+    row_squares<Raw, K>(path_squares, slot.path + tile_as_a<K>(lane));
   }
   RawProducts raw;
   std::uint32_t rough[2];
@@ -126,16 +132,15 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
     raw_products<Raw, kConvert, 2>(raw, rough, slot, lane);
   }
 
-  // What fp16 did to the rows. Squares of rows that it holds well lie within these bounds.
+  // What fp16 did to the rows.
   const Diagonal key(raw.keys, lane), query(query_squares, lane), path(path_squares, lane);
   float key_range = 1, query_range = 1;  // of row lane % 16
   if constexpr (kConvert) {
-    auto bad = [](float squares) { return !(squares == 0.f || (squares >= 2.4e-7f && squares < 6.7e7f)); };
-    unsigned out = Diagonal::here(lane) ? bad(key.low) | bad(key.high) << 1 : 0;
+    unsigned out = Diagonal::here(lane) ? fp16_holds_badly(key.low) | fp16_holds_badly(key.high) << 1 : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float2 sums = unpack<__nv_bfloat16>(rough[half]);
-      out |= static_cast<unsigned>(bad(sums.x + sums.y)) << (2 + half);
+      out |= static_cast<unsigned>(fp16_holds_badly(sums.x + sums.y)) << (2 + half);
     }
     if (__builtin_expect(tile == 0 && __any_sync(~0u, out != 0), 0)) {
       bring_in_range<K>(slot, source, rows.node, rows.folds, out, lane);
@@ -252,7 +257,7 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
     }
     if (rows.last) {
       __syncwarp();
-      substitute<Op>(to, scratch, table.in_block + first, lane);
+      solve_block<Op>(to, scratch, table.in_block + first, lane);
     }
   }
   warp_arrive(published, lane);

@@ -77,11 +77,16 @@ __device__ __forceinline__ void raw_products(RawProducts& raw, std::uint32_t (&s
   }
 }
 
-// x.x of 16 rows, as the diagonal of their products.
+// Whether a row, or a part of it, is one that fp16 holds badly: one that it holds well has its sum of squares in these
+// bounds.
+__device__ __forceinline__ bool fp16_holds_badly(float squares) {
+  return !(squares == 0.f || (squares >= 2.4e-7f && squares < 6.7e7f));
+}
+
+// x.x of 16 rows, as the diagonal of their products. `rows`: the lane's ldmatrix row (tile_as_a()).
 template <class Op, int K>
-__device__ __forceinline__ void row_squares(float (&d)[2][4], const std::uint8_t* tile, int lane) {
+__device__ __forceinline__ void row_squares(float (&d)[2][4], const std::uint8_t* rows) {
   clear(d);
-  const std::uint8_t* const rows = tile + tile_as_a<K>(lane);
 #pragma unroll 2
   for (int s = 0; s < K / 16; ++s) {
     std::uint32_t x[4];

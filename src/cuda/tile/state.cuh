@@ -2,6 +2,7 @@
 // that fp16 holds badly, large or small ones, are scaled by a power of two.
 #pragma once
 
+#include "cuda/row.cuh"
 #include "cuda/tile/ops.cuh"
 #include "cuda/tile/rows.hpp"
 #include "cuda/tile/slot.cuh"
@@ -25,7 +26,7 @@ using StateElements = float[K / 16][2][4];
 // S0 of a column group as it lies in memory, VK, on its way to fragments; rows padded against bank conflicts.
 template <int K>
 struct alignas(16) StateStage {
-  std::uint8_t rows[16][4 * K + 16];
+  std::uint8_t rows[16][4 * K + 32];
 };
 
 // One loop for each form, so that all loads are under way before the first is waited for.
@@ -108,8 +109,8 @@ __device__ __forceinline__ void load_state_rows(StateElements<K>& x, const Rows&
 // The same by way of shared memory, for a VK state: rows first .. first + rows - 1 of the 16, row by row, and then the
 // lane's elements.
 template <int K>
-__device__ __forceinline__ void start_state(StateStage<K>& stage, std::uint64_t* loaded, const Rows& state,
-                                            std::int64_t slot, int head, int column, int first, int rows, int lane) {
+__device__ __forceinline__ void start_state(StateStage<K>& stage, const Rows& state, std::int64_t slot, int head,
+                                            int column, int first, int rows, int lane) {
   const int chunks = state.dtype == CANOPY_F32 ? K / 4 : K / 8;
   const char* from = state.of(0, head) + slot * state.sequence + std::int64_t{column + first} * state.node;
   if (K == 128 && __builtin_expect(chunks == 32, 1)) {
@@ -121,7 +122,6 @@ __device__ __forceinline__ void start_state(StateStage<K>& stage, std::uint64_t*
       copy_async(stage.rows[first + i] + lane % chunks * 16, from + std::int64_t{i} * state.node + lane % chunks * 16,
                  true);
   }
-  barrier_arrive_async(loaded);
 }
 template <int K>
 __device__ __forceinline__ void read_state(StateElements<K>& x, const StateStage<K>& stage, int dtype, int lane) {
@@ -200,9 +200,33 @@ __device__ __forceinline__ int largest_exponent(const StateTile<K, kParts>& tile
   return static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(both)) >> 23) - 127;
 }
 
+// Whether fp16 holds a state well whose largest exponent that is.
+__device__ __forceinline__ bool fp16_holds_state(int exponent) { return exponent >= -6 && exponent < 8; }
+
+// Sets a tile's scales for S0 with the largest |element| of these bits, and returns what S0 is to be multiplied by; 0 if
+// S0 is zero and stays as it is. `first`: the value scale is still to be chosen; later it is fixed, since U is carried
+// with it.
+template <int K, int kParts>
+__device__ __forceinline__ float scale_state(StateTile<K, kParts>& tile, std::uint32_t largest, bool first) {
+  if (largest == 0) return 0;
+  int exponent = static_cast<int>(largest >> 23) - 127;
+  if (largest >= 0x7f800000u) exponent = 0;
+  exponent = max(-100, min(100, exponent));
+  // U grows with S0 and V: it comes down with a large state and goes up a little with a small one, whose V may still be
+  // of any size below 4,094 (fp16's 65,504 / 16).
+  const int value_exponent = !first ? 0 : exponent > 6 ? exponent - 6 : max(-4, min(0, exponent - 2));
+  if (first) {
+    tile.value_scale = __uint_as_float((127 - value_exponent) << 23);
+    tile.value_unscale = __uint_as_float((127 + value_exponent) << 23);
+  }
+  exponent -= 4;  // the scaled largest is in [16, 32)
+  tile.product_scale = __uint_as_float((127 + exponent - value_exponent) << 23);
+  tile.scaled = true;
+  return __uint_as_float((127 - exponent) << 23);
+}
+
 // All lanes of the warp; the scale is the same for the 16 columns and does not depend on the tile they are part of.
-// `first`: the value scale is still to be chosen; later it is fixed, since U is carried with it. x is used up.
-// `staging`: what pack_state() takes besides where x are rows.
+// x is used up. `staging`: what pack_state() takes besides where x are rows.
 template <class Op, int K, int kParts, class... Staging>
 __device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateElements<K>& x, bool first,
                                               Staging... staging) {
@@ -213,31 +237,58 @@ __device__ __forceinline__ void convert_state(StateTile<K, kParts>& tile, StateE
   }
   tile.product_scale = 1;
   if constexpr (std::is_same_v<Op, __half>) {
-    int exponent = largest_exponent(tile);  // the largest is in [2^exponent, 2^(exponent + 1))
-    if (__builtin_expect(exponent >= -6 && exponent < 8, 1)) return;
+    if (__builtin_expect(fp16_holds_state(largest_exponent(tile)), 1)) return;
     float largest = 0;
 #pragma unroll
     for (int i = 0; i < K / 2; ++i) largest = fmaxf(largest, fabsf(x[i / 8][i / 4 % 2][i % 4]));
-    const std::uint32_t bits = __reduce_max_sync(~0u, __float_as_uint(largest));
-    if (bits == 0) return;
-    exponent = static_cast<int>(bits >> 23) - 127;
-    if (bits >= 0x7f800000u) exponent = 0;
-    exponent = max(-100, min(100, exponent));
-    // U grows with S0 and V: it comes down with a large state and goes up a little with a small one, whose V may still
-    // be of any size below 4,094 (fp16's 65,504 / 16).
-    const int value_exponent = !first ? 0 : exponent > 6 ? exponent - 6 : max(-4, min(0, exponent - 2));
-    if (first) {
-      tile.value_scale = __uint_as_float((127 - value_exponent) << 23);
-      tile.value_unscale = __uint_as_float((127 + value_exponent) << 23);
-    }
-    exponent -= 4;  // the scaled largest is in [16, 32)
-    const float scale = __uint_as_float((127 - exponent) << 23);
-    tile.product_scale = __uint_as_float((127 + exponent - value_exponent) << 23);
-    tile.scaled = true;
+    const float scale = scale_state(tile, __reduce_max_sync(~0u, __float_as_uint(largest)), first);
+    if (scale == 0) return;
 #pragma unroll
     for (int i = 0; i < K / 2; ++i) x[i / 8][i / 4 % 2][i % 4] *= scale;
     pack_state<Op>(tile, x, staging...);
   }
+}
+
+// From a stage, without all of it in registers at once.
+template <bool kScale, int K>
+__device__ __forceinline__ void pack_staged(StateTile<K, 1>& tile, const StateStage<K>& stage, int dtype, float scale,
+                                            int lane) {
+  const std::uint8_t* from = stage.rows[lane / 4];
+  const int next = 8 * sizeof(stage.rows[0]), k = 2 * (lane % 4);  // eight rows on
+  auto each = [&](auto&& element) {
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float2 y = element(from + i % 2 * next, 16 * s + i / 2 * 8 + k);
+        if constexpr (kScale) y.x *= scale, y.y *= scale;
+        tile.a[s][0][i] = pack_half(y.x, y.y);
+      }
+  };
+  if (__builtin_expect(dtype == CANOPY_F32, 1))
+    each([](const std::uint8_t* row, int key) { return *reinterpret_cast<const float2*>(row + 4 * key); });
+  else
+    each([&](const std::uint8_t* row, int key) {
+      const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(row + 2 * key);
+      return dtype == CANOPY_BF16 ? unpack<__nv_bfloat16>(pair) : unpack<__half>(pair);
+    });
+}
+// Bits of the largest |element|; NaN is passed over, as above.
+template <int K>
+__device__ __noinline__ std::uint32_t largest_staged(const StateStage<K>& stage, int dtype, int lane) {
+  float largest = 0;
+  for (int row = 0; row < 16; ++row)
+    for (int key = lane; key < K; key += 32) largest = fmaxf(largest, fabsf(load_float(stage.rows[row], dtype, key)));
+  return __reduce_max_sync(~0u, __float_as_uint(largest));
+}
+template <int K>
+__device__ __forceinline__ void convert_staged(StateTile<K, 1>& tile, const StateStage<K>& stage, int dtype, int lane) {
+  pack_staged<false>(tile, stage, dtype, 1, lane);
+  tile.value_scale = tile.value_unscale = tile.product_scale = 1;
+  tile.scaled = false;
+  if (__builtin_expect(fp16_holds_state(largest_exponent(tile)), 1)) return;
+  const float scale = scale_state(tile, largest_staged(stage, dtype, lane), true);
+  if (scale != 0) pack_staged<true>(tile, stage, dtype, scale, lane);
 }
 
 }  // namespace canopy::cuda

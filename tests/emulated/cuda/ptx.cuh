@@ -102,6 +102,8 @@ void wait_for_copies() {
 inline void wait_for_all_copies() { emulated::wait_for_copies(-1); }
 
 inline void meet(int threads) { emulated::meet_block(1, threads, 0); }
+inline void wait_at(int barrier, int threads) { emulated::meet_block(barrier, threads, 0); }
+inline void arrive_at(int barrier, int threads) { emulated::arrive_block(barrier, threads); }
 inline void barrier_init(std::uint64_t* barrier, int arrivals) { emulated::barrier_init(barrier, arrivals); }
 inline void barrier_arrive(std::uint64_t* barrier) { emulated::barrier_arrive(barrier); }
 inline void barrier_arrive_async(std::uint64_t* barrier) { emulated::barrier_arrive_after_copies(barrier); }
