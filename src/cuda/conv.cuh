@@ -23,13 +23,13 @@
 #include "cuda/dependent.cuh"
 #include "cuda/plan.cuh"
 #include "cuda/row.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
 inline constexpr int kConvLanes = 8, kConvBytes = 16 * kConvLanes;  // of a node in a CTA
 inline constexpr int kMostConvThreads = 256;
 inline constexpr int kConvAhead = 4;  // groups of rows on their way
-inline constexpr int kConvCtas = 3;  // of so many threads for which there shall be registers
 
 // Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether weights and bias lie without gaps,
 // in the 16-bit type of x.
@@ -41,6 +41,7 @@ inline constexpr int kConvEach = 16 / static_cast<int>(sizeof(Input));  // chann
 template <class Input, int W>
 struct alignas(16) ConvShared {
   static constexpr int kChannels = kConvLanes * kConvEach<Input>;
+  alignas(16) std::uint8_t order[kNodes];  // of the plan
   float window[W - 1][kChannels];  // where its type is not Input
   uint4 x[W - 1][kConvLanes];      // [T + W - 1][lane], dynamic: by node, then the window
 };
@@ -182,7 +183,7 @@ __device__ __forceinline__ void store_outputs(const ConvVerifyParams& params, st
 
 // kMixed: the window is of another type than x, and does not fit among its rows.
 template <class Input, int W, bool kMixed>
-__global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
+__global__ void __launch_bounds__(kMostConvThreads, conv_ctas(CANOPY_THIS_ARCHITECTURE))
     conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int layout) {
   using Shared = ConvShared<Input, W>;
   constexpr int N = kConvEach<Input>;
@@ -210,27 +211,20 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
   if (bias_is_packed)
     packed_bias = *reinterpret_cast<const Bias*>(static_cast<const std::uint16_t*>(biases.data) + channel);
 
+  // Asked for before the answer how many rows there are: the plan, and the first groups of rows, of T if need be.
   const DevicePlan& plan = plans[b];
   const std::int64_t slot = device_slot(p, p.slot_index, b);
-  const int count = plan.count;
-  const int status = slot < 0 ? 0 : plan.status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
-  if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
-  const std::int64_t out = b * params.o.stride[1];
-  if (status == CANOPY_ROW_BAD_TREE) {
-    float nan[N];
-#pragma unroll
-    for (float& x : nan) x = __int_as_float(0x7fc00000);
-    for (int node = row; node < count; node += rows)
-      store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, nan);
-  }
-  if (slot < 0 || status) return;
+  const int count = plan.count, plan_status = plan.status;
+  const std::uint32_t up = threadIdx.x < p.nodes ? *reinterpret_cast<const std::uint32_t*>(plan.up[threadIdx.x]) : 0;
+  if (threadIdx.x < kNodes / 16) copy_async<16>(&sm.order[16 * threadIdx.x], &plan.order[16 * threadIdx.x]);
+  end_copies();
 
   // Rows of x, in groups of as many as the CTA has threads for.
   int sent = row;
   const std::int64_t step = rows * p.x.stride[2];
   const Input* from = static_cast<const Input*>(p.x.data) + b * p.x.stride[1] + row * p.x.stride[2] + channel;
-  const auto send = [&] {
-    if (sent < count) {
+  const auto send = [&](int end) {
+    if (sent < end) {
       if (wide_x) {
         copy_async<16>(&sm.x[sent][lane], from);
       } else {
@@ -244,23 +238,19 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
     end_copies();
   };
 #pragma unroll 1
-  for (int i = 0; i < kConvAhead; ++i) send();
+  for (int i = 0; i < kConvAhead; ++i) send(p.nodes);
 
-  for (int rank = threadIdx.x; rank < count; rank += blockDim.x) {
-    const std::uint32_t up = *reinterpret_cast<const std::uint32_t*>(plan.up[rank]);
-    const int node = plan.order[rank];
-    std::uint32_t at[kConvTaps] = {};
-    int outside = 0;
+  const int status = slot < 0 ? 0 : plan_status | (slot >= p.slots ? CANOPY_ROW_BAD_SLOT : 0);
+  if (params.row_status && blockIdx.x == 0 && threadIdx.x == 0) params.row_status[b] = status;
+  const std::int64_t out = b * params.o.stride[1];
+  if (status == CANOPY_ROW_BAD_TREE) {
+    float nan[N];
 #pragma unroll
-    for (int back = 1; back < W; ++back) {
-      const int above = up >> (8 * (back - 1)) & 255;
-      const bool past = outside || above == kNone;
-      at[W - 1 - back] = past ? p.nodes + W - 2 - outside : static_cast<int>(plan.order[above]);
-      outside += past;
-    }
-    at[W - 1] = node;
-    taps[node] = {at[0] * kConvBytes, at[1] * kConvBytes, at[2] * kConvBytes, at[3] * kConvBytes};
+    for (float& x : nan) x = __int_as_float(0x7fc00000);
+    for (int node = row; node < count; node += rows)
+      store_outputs<Input>(params, out + node * params.o.stride[2], channel, wide_o, nan);
   }
+  if (slot < 0 || status) return wait_for_all_copies();
   load_window<Input, W, kMixed>(p, slot, first, sm);
 
   // Once for each, not once a number: every thread does this, for all of its few nodes.
@@ -285,12 +275,30 @@ __global__ void __launch_bounds__(kMostConvThreads, kConvCtas)
       if (channel + i < p.channels) start[i] = load_float(biases.data, biases.dtype, (channel + i) * biases.stride[1]);
   }
 
+  wait_for_copies<kConvAhead>();
+  __syncthreads();  // the order
+  for (int rank = threadIdx.x; rank < count; rank += blockDim.x) {
+    const std::uint32_t above =
+        rank == static_cast<int>(threadIdx.x) ? up : *reinterpret_cast<const std::uint32_t*>(plan.up[rank]);
+    std::uint32_t at[kConvTaps] = {};
+    int outside = 0;
+#pragma unroll
+    for (int back = 1; back < W; ++back) {
+      const int ancestor = above >> (8 * (back - 1)) & 255;
+      const bool past = outside || ancestor == kNone;
+      at[W - 1 - back] = past ? p.nodes + W - 2 - outside : static_cast<int>(sm.order[ancestor]);
+      outside += past;
+    }
+    const int node = at[W - 1] = sm.order[rank];
+    taps[node] = {at[0] * kConvBytes, at[1] * kConvBytes, at[2] * kConvBytes, at[3] * kConvBytes};
+  }
+
   const std::uint8_t* const mine = reinterpret_cast<const std::uint8_t*>(sm.x[0] + lane);
 #pragma unroll 1
   for (int node = row; node - row < count; node += rows) {
     wait_for_copies<kConvAhead - 1>();
     __syncthreads();  // these rows, and at first the table and the window
-    send();
+    send(count);
     if (node >= count) continue;
     const ConvTaps begins = taps[node];
     const std::uint32_t at[] = {begins.x, begins.y, begins.z, begins.w};

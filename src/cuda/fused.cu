@@ -28,6 +28,13 @@ FusedInstance pick_wide(const Problem& p, int architecture) {
   return pairs ? fused_half_pair_bf16_128(architecture) : fused_half_wide_bf16_128(architecture);
 }
 
+// Trees of one block: as few columns a CTA as leave every CTA an SM, else a head a CTA, whose S0 streams by.
+FusedInstance pick_one_block(std::int64_t heads) {
+  if (4 * heads <= multiprocessors()) return fused_half_one_block_32_bf16_128();
+  if (heads <= multiprocessors()) return fused_half_one_block_64_bf16_128();
+  return fused_half_one_block_wide_bf16_128();
+}
+
 // By the sizes alone, never by the trees.
 FusedInstance pick(const VerifyParams& params, int architecture) {
   const Problem& p = params.problem;
@@ -48,8 +55,7 @@ FusedInstance pick(const VerifyParams& params, int architecture) {
     default:
       break;
   }
-  if (square && bf16 && p.nodes <= kRows && p.state_layout == CANOPY_STATE_VK)
-    return heads < tuning.one_block_64_from_heads ? fused_half_one_block_bf16_32() : fused_half_one_block_bf16_64();
+  if (square && bf16 && p.nodes <= kRows && p.state_layout == CANOPY_STATE_VK) return pick_one_block(heads);
   if (few && (wide || heads <= multiprocessors())) return pick_wide(p, architecture);
   if (wide) return bf16 ? fused_half_wide_bf16_128(architecture) : fused_half_wide_f16_128(architecture);
   if (bf16) return long_keys ? fused_half_narrow_bf16_128(architecture) : fused_half_narrow_bf16_64(architecture);

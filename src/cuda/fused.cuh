@@ -27,6 +27,7 @@
 #include "cuda/tile/prep.cuh"
 #include "cuda/tile/solve.cuh"
 #include "cuda/tile/work.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
@@ -203,18 +204,31 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   work.key_head = key_head_of(work.head, arguments.key_heads_each);
   const int head = Shape::kHeads == 1 ? 0 : warp / Shape::kHeadWarps;  // a solver warp's, of the CTA's
   const int thread = Shape::kHeads == 1 ? threadIdx.x : threadIdx.x % Shape::kHeadThreads;
-  const DevicePlan& plan = arguments.plans[work.b];
+  const bool solves = unit < 0;
+  // Where CTAs wait for the kernel before, addresses are worked out meanwhile, and held: left to the compiler they come
+  // after. g and beta of a solver warp's head, K and Q of a prep warp's.
+  constexpr bool kHolds = Cta::cta.ctas == 1 && Shape::kHeads == 1;
+  const DevicePlan* plan_at = arguments.plans + work.b;
+  const char *first_of = nullptr, *second_of = nullptr;
+  if constexpr (kHolds) {
+    first_of = solves ? arguments.g.of(work.b, work.head + head) : arguments.k.of(work.b, work.key_head);
+    second_of = solves ? arguments.beta.of(work.b, work.head + head) : arguments.q.of(work.b, work.key_head);
+    hold(plan_at), hold(first_of), hold(second_of);
+  }
+  const DevicePlan& plan = *plan_at;
   touch(fetched);
   __syncthreads();
   begin_after_previous_kernel();
 
-  const bool solves = unit < 0;
   if (solves) work.head += head;
   TableLoads<Shape::kHeadThreads> loads;
   StepLoad first_steps[Shape::kDepth];
   if (solves) {
     loads.start(plan, arguments.nodes, thread,
-                [&](int node) { return fused_gate(arguments, work.b, node, work.head); });
+                [&](int node) {
+                  if constexpr (kHolds) return fused_gate(arguments, first_of, second_of, node, work.head);
+                  return fused_gate(arguments, work.b, node, work.head);
+                });
   } else {
 #pragma unroll
     for (int i = 0; i < Shape::kDepth; ++i) first_steps[i] = load_step(plan, unit + i * Shape::kPrepWarps, lane);
@@ -229,8 +243,9 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
 
   if (!solves) {
     give_registers<prep_registers>();
-    const KeySource source{arguments.k.of(work.b, work.key_head), arguments.q.of(work.b, work.key_head),
-                           arguments.k.node, arguments.q.node};
+    const KeySource source{kHolds ? first_of : arguments.k.of(work.b, work.key_head),
+                           kHolds ? second_of : arguments.q.of(work.b, work.key_head), arguments.k.node,
+                           arguments.q.node};
     const PrepOptions options{arguments.l2norm, arguments.l2norm_eps, arguments.scale};
     StepRows rows[Shape::kDepth];
 #pragma unroll
@@ -259,13 +274,7 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   }
 }
 
-// The shape that a family has on an architecture (tuning.hpp). In the host's pass any will do.
-#ifdef __CUDA_ARCH__
-#define CANOPY_THIS_ARCHITECTURE (__CUDA_ARCH__ / 10)
-#else
-#define CANOPY_THIS_ARCHITECTURE 90
-#endif
-
+// The shape that a family has on an architecture (tuning.hpp).
 template <class Family>
 __global__ void __launch_bounds__(Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape::kThreads,
                                   Family::template On<CANOPY_THIS_ARCHITECTURE>::cta.ctas)

@@ -21,6 +21,7 @@
 #include "cuda/tile/prep.cuh"
 #include "cuda/tile/solve.cuh"
 #include "cuda/tile/work.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
@@ -30,7 +31,8 @@ struct OneBlockShape {
   static constexpr int K = 128, kColumns = kColumns_, kPasses = kPasses_, kPassColumns = kColumns / kPasses;
   static constexpr int kSolverWarps = kPassColumns / 16, kPrepWarps = 2;
   static constexpr int kThreads = 32 * (kSolverWarps + kPrepWarps);
-  static constexpr int kCtas = kSolverWarps == 2 ? 5 : 4;  // that fit an SM of sm_90 by shared memory
+  // An SM. One pass is for launches that do not fill the SMs.
+  static constexpr int kCtas = kPasses == 1 ? 2 : one_block_ctas(CANOPY_THIS_ARCHITECTURE);
 };
 
 template <class Shape>
@@ -88,21 +90,6 @@ __device__ __forceinline__ TwoFloat<float> of_rank(TwoFloat<float> l, int rank) 
   return {__shfl_sync(~0u, l.hi, rank), __shfl_sync(~0u, l.lo, rank)};
 }
 
-// As bring_in_range(), for one tile of rows: bits 0 and 1 of `bad` are of rows lane / 4 and lane / 4 + 8.
-template <int K>
-__device__ __noinline__ void bring_rows_in_range(std::uint8_t* tile, float* factor, const char* from,
-                                                 std::uint32_t step, int nodes, unsigned bad, int lane) {
-  std::uint32_t rows = 0;
-  for (int half = 0; half < 2; ++half) {
-    const std::uint32_t lanes = __ballot_sync(~0u, bad >> half & 1);
-    for (int r = 0; r < 8; ++r)
-      if (lanes >> (4 * r) & 0xf) rows |= 1u << (8 * half + r);
-  }
-  __syncwarp();  // the rows as they were stored
-  read_bf16_rows_in_range<K>(tile, factor, rows, from, step, nodes, 0, lane);
-  __syncwarp();
-}
-
 // (I + G)^-1 where not all of G is finite.
 inline __device__ __noinline__ void invert_carefully(std::uint8_t (&w)[1][512], const float* scratch,
                                               const std::uint16_t* in_block, int lane) {
@@ -121,7 +108,7 @@ __device__ __forceinline__ void one_block_operands(OneBlockShared<Shape>& shared
   const std::uint8_t* const rows = shared.rows[side] + at;
   std::uint8_t* const operands = shared.operands[side] + tile_as_a<K>(lane);
   std::uint32_t squares[2] = {};
-#pragma unroll 4
+#pragma unroll 2
   for (int s = 0; s < K / 16; ++s) {
     std::uint32_t x[4];
     load_matrices(x, rows + 32 * s);
@@ -139,7 +126,7 @@ __device__ __forceinline__ void one_block_operands(OneBlockShared<Shape>& shared
   const bool rescales = __any_sync(~0u, bad != 0);
   if (lane == 0) shared.rescaled[side] = rescales;
   if (__builtin_expect(rescales, 0))
-    bring_rows_in_range<K>(shared.operands[side], shared.in_range[side], from, step, nodes, bad, lane);
+    bring_in_range<K>(shared.operands[side], shared.in_range[side], from, step, nodes, 0, bad, lane);
 }
 
 // A prep warp: side 0 for K, 1 for Q. Its rows are under way.
@@ -161,7 +148,6 @@ __device__ __forceinline__ void one_block_prep(OneBlockShared<Shape>& shared, co
   if (side == 0 && work.column == 0 && arguments.l.data && live && lane < 16)
     *reinterpret_cast<float*>(arguments.l.of(work.b, work.head) + std::int64_t{mine.node} * arguments.l.node) =
         natural(l);
-
   wait_for_all_copies();
   if (__builtin_expect(work.count < 16, 0)) {  // rows past the end that T still has
     for (int r = lane / 8; r < 16; r += 4)
@@ -183,21 +169,23 @@ __device__ __forceinline__ void one_block_prep(OneBlockShared<Shape>& shared, co
     mma<__nv_bfloat16>(product[1], x, k[1], k[3]);
   }
 
-  float key_norm = 1, row_factor = 1;  // of rank lane % 16: what the products lack of the true key, of the row
-  if (__builtin_expect(l2norm, 0)) {
-    float sums[2][4];
-    row_squares<__nv_bfloat16, K>(sums, keys);
-    key_norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
-    row_squares<__nv_bfloat16, K>(sums, rows);
-    row_factor = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
-  }
-  row_factor *= side == 0 ? beta : arguments.scale;
-  if (lane < 16) {  // E5, E7
+  float row_factor = side == 0 ? beta : arguments.scale;  // of rank lane % 16
+  if (lane < 16) {                                        // E5, E7
     const float factor = live ? exp2_fast(l.hi + l.lo) * row_factor : 0.f;
     if (side == 0)
       shared.of_key[lane] = -factor, shared.of_value[lane] = beta;
     else
       shared.of_query[lane] = factor;
+  }
+  float key_norm = 1;  // of rank lane % 16: what the products lack of the true key
+  if (__builtin_expect(l2norm, 0)) {
+    float sums[2][4];
+    row_squares<__nv_bfloat16, K>(sums, keys);
+    key_norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
+    row_squares<__nv_bfloat16, K>(sums, rows);
+    const float norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
+    row_factor *= norm;
+    if (lane < 16) (side == 0 ? shared.of_key : shared.of_query)[lane] *= norm;
   }
 
   // Decay (E3) between the lane's rows and columns. Where the column is no ancestor the exponent may be anything; such

@@ -1,7 +1,7 @@
 #include "cuda/one_block.cuh"
 
 namespace canopy::cuda {
-using Shape_half_one_block_wide_bf16_128 = OneBlockShape<128, 2>;
-template __global__ void one_block_kernel<Shape_half_one_block_wide_bf16_128>(const __grid_constant__ FusedArguments);
-FusedInstance fused_half_one_block_wide_bf16_128() { return one_block_instance<Shape_half_one_block_wide_bf16_128>(); }
+using OneBlock_wide_bf16_128 = OneBlockShape<128, 2>;
+template __global__ void one_block_kernel<OneBlock_wide_bf16_128>(const __grid_constant__ FusedArguments);
+FusedInstance fused_half_one_block_wide_bf16_128() { return one_block_instance<OneBlock_wide_bf16_128>(); }
 }  // namespace canopy::cuda

@@ -136,22 +136,28 @@ __device__ __forceinline__ void read_bf16_rows_in_range(std::uint8_t* tile, floa
   }
 }
 
-// Rows of a step that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of
-// rows lane / 4 and lane / 4 + 8, bits 0 and 1 for keys, 2 and 3 for queries, from any of the row's four lanes. Leaves
-// what undoes the scaling in of[0].of_key and of_query.
-template <int K, class Slot>
-__device__ __noinline__ void bring_in_range(Slot& slot, KeySource from, int nodes, bool folds, unsigned bad, int lane) {
-  std::uint32_t rows[2] = {};
-  for (int half = 0; half < 4; ++half) {
+// Rows of a tile that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of rows
+// lane / 4 and lane / 4 + 8, bits 0 and 1, from any of the row's four lanes; lane `from_lane` + r has the node of row r.
+template <int K>
+__device__ __noinline__ void bring_in_range(std::uint8_t* tile, float* factor, const char* from, std::uint32_t step,
+                                            int nodes, int from_lane, unsigned bad, int lane) {
+  std::uint32_t rows = 0;
+  for (int half = 0; half < 2; ++half) {
     const std::uint32_t lanes = __ballot_sync(~0u, bad >> half & 1);
     for (int r = 0; r < 8; ++r)
-      if (lanes >> (4 * r) & 0xf) rows[half / 2] |= 1u << (8 * (half % 2) + r);
+      if (lanes >> (4 * r) & 0xf) rows |= 1u << (8 * half + r);
   }
   __syncwarp();  // the rows as they were stored
-  read_bf16_rows_in_range<K>(slot.keys, slot.of[0].of_key, rows[0], from.keys, from.key_step, nodes, 0, lane);
-  read_bf16_rows_in_range<K>(slot.queries, slot.of[0].of_query, rows[1], folds ? from.keys : from.queries,
-                             folds ? from.key_step : from.query_step, nodes, folds ? 16 : 0, lane);
+  read_bf16_rows_in_range<K>(tile, factor, rows, from, step, nodes, from_lane, lane);
   __syncwarp();
+}
+// Those of a step. Bits 2 and 3 of `bad`: of query rows. Leaves what undoes the scaling in of[0].of_key and of_query.
+template <int K, class Slot>
+__device__ __forceinline__ void bring_in_range(Slot& slot, const KeySource& from, int nodes, bool folds, unsigned bad,
+                                               int lane) {
+  bring_in_range<K>(slot.keys, slot.of[0].of_key, from.keys, from.key_step, nodes, 0, bad, lane);
+  bring_in_range<K>(slot.queries, slot.of[0].of_query, folds ? from.keys : from.queries,
+                    folds ? from.key_step : from.query_step, nodes, folds ? 16 : 0, bad >> 2, lane);
 }
 
 }  // namespace canopy::cuda

@@ -6,13 +6,18 @@
 
 namespace canopy::cuda {
 
-__device__ __forceinline__ Gate fused_gate(const FusedArguments& a, int b, int node, int head) {
-  const char *g = a.g.of(b, head) + std::int64_t{node} * a.g.node,
-             *beta = a.beta.of(b, head) + std::int64_t{node} * a.beta.node;
+// `g`, `beta`: those of the sequence's first node.
+__device__ __forceinline__ Gate fused_gate(const FusedArguments& a, const char* g, const char* beta, int node,
+                                           int head) {
+  g += std::uint64_t{static_cast<std::uint32_t>(node)} * a.g.node;
+  beta += std::uint64_t{static_cast<std::uint32_t>(node)} * a.beta.node;
   if (!a.raw_gates) return {clamp_log_gate(*reinterpret_cast<const float*>(g)), *reinterpret_cast<const float*>(beta)};
   const float x = load_float(g, a.g.dtype, 0) + load_float(a.dt_bias.data + head * a.dt_bias.step, a.dt_bias_dtype, 0);
   return {log_gate_from_raw(load_float(a.a_log.data + head * a.a_log.step, a.a_log_dtype, 0), x),
           beta_from_raw(load_float(beta, a.beta.dtype, 0), a.beta_doubled)};
+}
+__device__ __forceinline__ Gate fused_gate(const FusedArguments& a, int b, int node, int head) {
+  return fused_gate(a, a.g.of(b, head), a.beta.of(b, head), node, head);
 }
 
 // What is known of sequence b before the start. By value: taken apart by reference it costs the fused kernel spills.

@@ -1,7 +1,0 @@
-#include "cuda/one_block.cuh"
-
-namespace canopy::cuda {
-using Shape_half_one_block_narrow_bf16_128 = OneBlockShape<32, 1>;
-template __global__ void one_block_kernel<Shape_half_one_block_narrow_bf16_128>(const __grid_constant__ FusedArguments);
-FusedInstance fused_half_one_block_narrow_bf16_128() { return one_block_instance<Shape_half_one_block_narrow_bf16_128>(); }
-}  // namespace canopy::cuda
