@@ -38,7 +38,7 @@ EFFORT: dict[str, dict[str, Any]] = {
     "cuda": {"caches": ["warm", "cold"], "contenders": "fast", "repeat": 200, "warm_ups": 25, "least": 20, "checked": 1,
              "replay_seconds": 1.3e-4, "share": 0.031},
 }  # fmt: skip
-CORE: dict[str, Any] = {"contenders": "all", "replay_seconds": 2e-4, "share": 0.05}
+CORE: dict[str, Any] = {"contenders": "all", "replay_seconds": 1e-3, "share": 0.05}
 QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {}}
 CORE_TREES = {"chain": (2, 4, 8, 16, 32, 64, 128, 256), "best-first-4": (3, 8, 16, 32, 64, 128, 256), "balanced-2": (64, 128, 256)}
 PLAIN = ("chain", "best-first-4")

@@ -31,8 +31,8 @@ inline constexpr int kConvLanes = 8, kConvBytes = 16 * kConvLanes;  // of a node
 inline constexpr int kMostConvThreads = 256;
 inline constexpr int kConvAhead = 4;  // groups of rows on their way
 
-// Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether weights and bias lie without gaps,
-// in the 16-bit type of x.
+// Which tensors have rows that 16 bytes of x fit (`o`: as many elements), and whether weights and bias lie without
+// gaps, in the 16-bit type of x.
 enum : int { kConvWideX = 1, kConvWideO = 2, kConvPackedWeight = 4, kConvPackedBias = 8 };
 
 template <class Input>
@@ -42,8 +42,8 @@ template <class Input, int W>
 struct alignas(16) ConvShared {
   static constexpr int kChannels = kConvLanes * kConvEach<Input>;
   alignas(16) std::uint8_t order[kNodes];  // of the plan
-  float window[W - 1][kChannels];  // where its type is not Input
-  uint4 x[W - 1][kConvLanes];      // [T + W - 1][lane], dynamic: by node, then the window
+  float window[W - 1][kChannels];          // where its type is not Input
+  uint4 x[W - 1][kConvLanes];              // [T + W - 1][lane], dynamic: by node, then the window
 };
 // Behind it, by node: where the rows of its taps begin, in bytes, the oldest first.
 using ConvTaps = uint4;

@@ -224,11 +224,10 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   TableLoads<Shape::kHeadThreads> loads;
   StepLoad first_steps[Shape::kDepth];
   if (solves) {
-    loads.start(plan, arguments.nodes, thread,
-                [&](int node) {
-                  if constexpr (kHolds) return fused_gate(arguments, first_of, second_of, node, work.head);
-                  return fused_gate(arguments, work.b, node, work.head);
-                });
+    loads.start(plan, arguments.nodes, thread, [&](int node) {
+      if constexpr (kHolds) return fused_gate(arguments, first_of, second_of, node, work.head);
+      return fused_gate(arguments, work.b, node, work.head);
+    });
   } else {
 #pragma unroll
     for (int i = 0; i < Shape::kDepth; ++i) first_steps[i] = load_step(plan, unit + i * Shape::kPrepWarps, lane);

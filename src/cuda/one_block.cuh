@@ -11,7 +11,8 @@
 // node, the plan, gates, the slot), then for S0 of that slot. Ranks come in where rows are read from shared memory.
 //   1. Two prep warps, one for K, one for Q, do the same on other data: l of every rank, the rows' products with K,
 //      factors, decay and mask; then K's warp the substitution, Q's warp C (`published`).
-//   2. Meanwhile solver warps turn K and Q into fp16 operands by rank. Then, 16 value columns at a time: S0 to fp16, the
+//   2. Meanwhile solver warps turn K and Q into fp16 operands by rank. Then, 16 value columns at a time: S0 to fp16,
+//   the
 //      next columns' S0 on its way, S0^T k, S0^T q, R, U = W R, O.
 #pragma once
 
@@ -38,12 +39,12 @@ struct OneBlockShape {
 template <class Shape>
 struct OneBlockShared {
   static constexpr int K = Shape::K, kWarps = Shape::kSolverWarps;
-  std::uint8_t rows[2][16 * kPitch<K>];      // K and Q by node, as they came; once published, O on its way out
-  std::uint8_t operands[2][16 * kPitch<K>];  // by rank, in fp16
-  StateStage<K> state[kWarps];               // of a pass
-  alignas(16) std::uint8_t values[kWarps][512];         // V by node
-  alignas(16) float scratch[16 * kScratchStride];       // G transposed
-  alignas(16) std::uint8_t w[1][512], c[1][512];        // as in Coefficients
+  std::uint8_t rows[2][16 * kPitch<K>];            // K and Q by node, as they came; once published, O on its way out
+  std::uint8_t operands[2][16 * kPitch<K>];        // by rank, in fp16
+  StateStage<K> state[kWarps];                     // of a pass
+  alignas(16) std::uint8_t values[kWarps][512];    // V by node
+  alignas(16) float scratch[16 * kScratchStride];  // G transposed
+  alignas(16) std::uint8_t w[1][512], c[1][512];   // as in Coefficients
   float of_key[16], of_query[16], of_value[16];
   float in_range[2][16];  // where `rescaled`: what undoes the power of two that an operand row was divided by
   bool rescaled[2];
@@ -92,7 +93,7 @@ __device__ __forceinline__ TwoFloat<float> of_rank(TwoFloat<float> l, int rank) 
 
 // (I + G)^-1 where not all of G is finite.
 inline __device__ __noinline__ void invert_carefully(std::uint8_t (&w)[1][512], const float* scratch,
-                                              const std::uint16_t* in_block, int lane) {
+                                                     const std::uint16_t* in_block, int lane) {
   float x[16];
 #pragma unroll
   for (int r = 0; r < 16; ++r) x[r] = r == lane % 16;

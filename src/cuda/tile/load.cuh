@@ -136,8 +136,9 @@ __device__ __forceinline__ void read_bf16_rows_in_range(std::uint8_t* tile, floa
   }
 }
 
-// Rows of a tile that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of rows
-// lane / 4 and lane / 4 + 8, bits 0 and 1, from any of the row's four lanes; lane `from_lane` + r has the node of row r.
+// Rows of a tile that fp16 holds badly, each judged by itself, so that no row's bits depend on another's. `bad`: of
+// rows lane / 4 and lane / 4 + 8, bits 0 and 1, from any of the row's four lanes; lane `from_lane` + r has the node of
+// row r.
 template <int K>
 __device__ __noinline__ void bring_in_range(std::uint8_t* tile, float* factor, const char* from, std::uint32_t step,
                                             int nodes, int from_lane, unsigned bad, int lane) {

@@ -203,9 +203,9 @@ __device__ __forceinline__ int largest_exponent(const StateTile<K, kParts>& tile
 // Whether fp16 holds a state well whose largest exponent that is.
 __device__ __forceinline__ bool fp16_holds_state(int exponent) { return exponent >= -6 && exponent < 8; }
 
-// Sets a tile's scales for S0 with the largest |element| of these bits, and returns what S0 is to be multiplied by; 0 if
-// S0 is zero and stays as it is. `first`: the value scale is still to be chosen; later it is fixed, since U is carried
-// with it.
+// Sets a tile's scales for S0 with the largest |element| of these bits, and returns what S0 is to be multiplied by; 0
+// if S0 is zero and stays as it is. `first`: the value scale is still to be chosen; later it is fixed, since U is
+// carried with it.
 template <int K, int kParts>
 __device__ __forceinline__ float scale_state(StateTile<K, kParts>& tile, std::uint32_t largest, bool first) {
   if (largest == 0) return 0;
