@@ -13,7 +13,7 @@
 //             2. meanwhile a table of where the rows of each node's taps lie, from the plan.
 //             3. nodes in their order, 8 lanes a node. Ancestors come before their descendants, so the work begins when
 //                the first group is there and goes on while others are on their way.
-// Shared      144 T + 1.2 K bytes: at most 38 KB.
+// Shared      144 T + 1.4 K bytes: at most 38 KB.
 // Bad rows    a malformed tree's outputs are NaN; padding rows and other flagged rows are left as they are.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace canopy::host {
 struct ReplayEffort {
   int warm_ups = 25, repeat = 200;  // replays that are not kept, then those that are
   double replay_seconds = 2e-4;     // one replay holds launches for so long, long beside what events and graphs cost,
-  int launches = 40;                // but no more than these
+  int launches = 200;               // but no more than these
   double share = 0.1;               // seconds of replays after which a contender leaves,
   int least = 20;                   // though not with fewer kept than these
 };
