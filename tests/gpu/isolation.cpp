@@ -87,8 +87,8 @@ void multiply(HostTensor& tensor, float factor, int parts = 1, int i = 0) {
 // keys.
 void oversized(Report& report, bool light) {
   std::vector<std::tuple<const char*, int, int>> trees = {
-      {"best-first", 40, 3}, {"chain", 70, 20}, {"random", 100, 33}};
-  if (light) trees = {{"chain", 36, 16}};
+      {"best-first", 40, 3}, {"chain", 70, 20}, {"random", 100, 33}, {"random", 14, 4}};
+  if (light) trees = {{"chain", 36, 16}, {"random", 14, 4}};
   const std::tuple<const char*, float, double> rows[] = {
       {"q", 1e4f, 1},  {"q", 3e6f, 1},    {"q", 1e7f, 1},    {"q", 1e30f, 1}, {"k", 1e4f, 1}, {"k", 1e7f, 1},
       {"k", 1e30f, 1}, {"k", 1e5f, 1e-7}, {"k", 1e7f, 1e-7}, {"v", 1e4f, 1},  {"v", 1e7f, 1}, {"v", 1e30f, 1}};
@@ -211,8 +211,8 @@ void rows_of_plans(Report& report) {
   }
 }
 
-void strangers(Report& report) {
-  ProblemSpec spec = base("random", 40);
+void strangers(Report& report, int nodes) {
+  ProblemSpec spec = base("random", nodes);
   spec.batch = 4, spec.ragged = true, spec.slots = true;
   HostProblem clean = make(spec), dirty = clean;
   const Problem view = *clean.problem();
@@ -310,7 +310,7 @@ void test_isolation(Report& report, bool light) {
   oversized(report, light);
   batches(report, light);
   rows_of_plans(report);
-  strangers(report);
+  for (const int nodes : {14, 40}) strangers(report, nodes);
   malformed(report);
 }
 

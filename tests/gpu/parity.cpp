@@ -132,9 +132,22 @@ void forms(Report& report, bool light) {
     change(spec);
     check_all(report, group, spec, options);
   };
-  with("forms", [](ProblemSpec& spec) { spec.raw_gates = true; });
-  with("forms", [](ProblemSpec& spec) { spec.l2norm = true; });
-  with("forms", [](ProblemSpec& spec) { spec.raw_gates = spec.l2norm = true; });
+  for (const int nodes : {0, 13}) {  // as above, and a tree of one block
+    const auto form = [&](bool raw, bool l2norm) {
+      with("forms", [&](ProblemSpec& spec) {
+        spec.raw_gates = raw, spec.l2norm = l2norm;
+        if (nodes > 0) spec.family = base("random", nodes).family;
+      });
+    };
+    form(true, false), form(false, true), form(true, true);
+  }
+  // One block, and more heads than any GPU has SMs: S0 in passes.
+  for (const double scale : {1.0, 1e4})
+    with("forms", [&](ProblemSpec& spec) {
+      spec.batch = 16, spec.heads_k = 8, spec.heads_v = 16, spec.state_scale = scale;
+      spec.ragged = spec.slots = spec.raw_gates = spec.l2norm = true;
+      spec.family = base("random", 13).family;
+    });
   for (const auto& [h, hv] : {std::pair{2, 2}, {2, 4}, {2, 6}, {2, 8}, {1, 8}, {4, 4}, {8, 16}})
     with("heads", [&, h = h, hv = hv](ProblemSpec& spec) { spec.heads_k = h, spec.heads_v = hv; });
   for (const int batch : light ? std::vector<int>{3} : std::vector<int>{2, 3, 4, 5, 8, 11, 16}) {
