@@ -28,7 +28,8 @@ FusedInstance pick_wide(const Problem& p, int architecture) {
   return pairs ? fused_half_pair_bf16_128(architecture) : fused_half_wide_bf16_128(architecture);
 }
 
-// Trees of one block: as few columns a CTA as leave every CTA an SM, else a head a CTA, whose S0 streams by.
+// Trees of one block: 32 columns while every CTA has an SM, 64 while two share one, then a head a CTA, whose S0 streams
+// by.
 FusedInstance pick_one_block(std::int64_t heads) {
   if (4 * heads <= multiprocessors()) return fused_half_one_block_32_bf16_128();
   if (heads <= multiprocessors()) return fused_half_one_block_64_bf16_128();

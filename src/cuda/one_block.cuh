@@ -2,7 +2,7 @@
 // few instructions as that leaves, since such a launch is as long as its chain of latencies.
 //
 // Purpose    o = diag(exp l) Q S0 + C U with (I + G) U = R for a tree whose nodes are all in one block (E5 to E7).
-// Precision  half, as in fused.cuh, with the same powers of two for rows and states that fp16 holds badly.
+// Precision  half, as in fused.cuh and to the bit, but that a key which fp16 holds badly is told by parts of its row.
 // Grid       x: tile of kColumns value columns; y: value head; z: sequence.
 // Reads      q, k [B,T,H,128], v [B,T,HV,128] in bf16, gates [B,T,HV], VK state pool, slot index, plan.
 // Writes     o [B,T,HV,V] of live nodes; l when asked; row_status.
@@ -11,9 +11,8 @@
 // node, the plan, gates, the slot), then for S0 of that slot. Ranks come in where rows are read from shared memory.
 //   1. Two prep warps, one for K, one for Q, do the same on other data: l of every rank, the rows' products with K,
 //      factors, decay and mask; then K's warp the substitution, Q's warp C (`published`).
-//   2. Meanwhile solver warps turn K and Q into fp16 operands by rank. Then, 16 value columns at a time: S0 to fp16,
-//   the
-//      next columns' S0 on its way, S0^T k, S0^T q, R, U = W R, O.
+//   2. Meanwhile solver warps turn K and Q into fp16 operands by rank. Then, 16 value columns at a time: S0 to fp16, S0
+//      of the next columns on its way, S0^T k, S0^T q, R, U = W R, O.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -185,8 +184,13 @@ __device__ __forceinline__ void one_block_prep(OneBlockShared<Shape>& shared, co
     key_norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
     row_squares<__nv_bfloat16, K>(sums, rows);
     const float norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
-    row_factor *= norm;
-    if (lane < 16) (side == 0 ? shared.of_key : shared.of_query)[lane] *= norm;
+    row_factor *= norm;  // in the order of prepare_step(), to the bit
+    if (lane < 16 && live) {
+      if (side == 0)
+        shared.of_key[lane] *= norm;
+      else
+        shared.of_query[lane] = exp2_fast(l.hi + l.lo) * row_factor;
+    }
   }
 
   // Decay (E3) between the lane's rows and columns. Where the column is no ancestor the exponent may be anything; such

@@ -24,7 +24,7 @@ struct CtaTuning {
 struct FusedTuning {
   int architecture;       // 10 * major + minor, from this on
   int few_from_heads;     // B * HV from which such CTAs are used, as long as every CTA has an SM;
-  int few_to_nodes;       // below that many heads, for trees of at most this many nodes
+  int few_to_nodes;       // below that many heads, for trees of at most this many nodes (KV states, else one_block.cuh)
   int wide_from_heads;    // B * HV from which wide CTAs are used
   int pair_from_nodes;    // and pairs in their place, for trees of that many nodes on
   bool dependent_launch;  // start while the kernel before it ends (programmatic dependent launch, sm_90 on)

@@ -141,6 +141,10 @@ void forms(Report& report, bool light) {
     };
     form(true, false), form(false, true), form(true, true);
   }
+  with("forms", [](ProblemSpec& spec) {  // one head: the fewest columns a CTA, even where SMs are few
+    spec.heads_k = spec.heads_v = 1, spec.raw_gates = spec.l2norm = true;
+    spec.family = base("random", 13).family;
+  });
   // One block, and more heads than any GPU has SMs: S0 in passes.
   for (const double scale : {1.0, 1e4})
     with("forms", [&](ProblemSpec& spec) {
@@ -169,8 +173,11 @@ void forms(Report& report, bool light) {
           spec.batch = 16, spec.heads_k = 4, spec.heads_v = 8, spec.state = state, spec.layout = layout;
           spec.family = base("random", 30).family;
         });
-  // Links instead of parents, and 64-bit slots.
-  ProblemSpec spec = base("random", light ? 20 : 120);
+}
+
+// Links instead of parents, and 64-bit slots.
+void links(Report& report, int nodes) {
+  ProblemSpec spec = base("random", nodes);
   spec.batch = 3, spec.slots = true;
   HostProblem problem = make(spec);
   const Problem view = *problem.problem();
@@ -199,8 +206,8 @@ void forms(Report& report, bool light) {
 
 // The same numbers through views with other strides, shifted so that no row starts on a 16-byte boundary, give the same
 // bits as the contiguous ones.
-void strides(Report& report, bool light) {
-  ProblemSpec spec = base("best-first", light ? 20 : 50);
+void strides(Report& report, int nodes) {
+  ProblemSpec spec = base("best-first", nodes);
   spec.batch = 2, spec.heads_k = 2, spec.heads_v = 4;
   for (const int shift : {0, 1}) {
     HostProblem problem = make(spec);
@@ -267,7 +274,8 @@ void test_parity(Report& report, bool light) {
   inputs(report, light);
   types(report, light);
   forms(report, light);
-  strides(report, light);
+  for (const int nodes : {13, light ? 20 : 120}) links(report, nodes);
+  for (const int nodes : {13, light ? 20 : 50}) strides(report, nodes);
   if (!light) far_slot(report);
 }
 

@@ -20,7 +20,7 @@ const Contender* find(const std::string& name) {
 
 void same_bits(Report& report, bool light) {
   const std::vector<std::pair<const char*, int>> shapes =
-      light ? std::vector<std::pair<const char*, int>>{{"best-first", 20}, {"chain", 70}}
+      light ? std::vector<std::pair<const char*, int>>{{"best-first", 13}, {"best-first", 20}, {"chain", 70}}
             : std::vector<std::pair<const char*, int>>{{"best-first", 16}, {"best-first", 256}, {"random", 200},
                                                        {"chain", 1},       {"chain", 256},      {"spine", 255},
                                                        {"star", 64},       {"caterpillar", 90}};
