@@ -50,8 +50,8 @@ struct OneBlockShared {
   std::uint16_t in_block[16];
 };
 
-// Named barrier: what prep makes is there.
-inline constexpr int kPublished = 2;
+// Named barriers: K and Q are there; what prep makes of them is.
+inline constexpr int kRowsThere = 2, kPublished = 3;
 
 // What every lane knows of rank lane % 16. A rank past the end is a node of its own, which is zero.
 struct RankOfLane {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void one_block_prep(OneBlockShared<Shape>& shared, co
       if (r >= work.count)
         for (int i = 0; i < 2; ++i) store_shared(shared.rows[side] + r * kPitch<K> + 16 * (lane % 8 + 8 * i), {});
   }
-  __syncthreads();  // K and Q
+  wait_at(kRowsThere, Shape::kThreads);
 
   const std::uint32_t at = row_of_operand<K>(mine, lane);
   const std::uint8_t *const rows = shared.rows[side] + at, *const keys = shared.rows[0] + at;
@@ -273,7 +273,7 @@ __device__ __forceinline__ void one_block_solve(OneBlockShared<Shape>& shared, c
   const int node_of_row = __shfl_sync(~0u, mine.node, (lane / 16) * 8 + lane % 8);
   const std::uint32_t node_out = __shfl_sync(~0u, mine.node, lane / 2);
   const std::uint32_t at = row_of_operand<K>(mine, lane);
-  __syncthreads();  // K and Q
+  wait_at(kRowsThere, Shape::kThreads);
   if (warp < 2) {
     const Rows& source = warp == 0 ? arguments.k : arguments.q;
     one_block_operands(shared, source.of(work.b, work.key_head), source.node,

@@ -70,7 +70,10 @@ Error plan_for(Params& params, DeviceMemory& plan, void* stream = nullptr) {
   problem.trees = params.problem.trees, problem.trees.plan = nullptr;
   problem.slots = params.problem.slots, problem.slot_index = params.problem.slot_index;
   problem.slot_index_dtype = params.problem.slot_index_dtype;
-  if (!plan.data()) plan = DeviceMemory(plans_bytes(problem));
+  if (!plan.data()) {
+    plan = DeviceMemory(plans_bytes(problem));
+    if (Error error = plan.fill(0xff); !error.ok()) return error;
+  }
   Error error = make_plans(problem, plan.data(), plan.bytes(), stream);
   params.problem.trees.plan = plan.data();
   return error;
