@@ -45,6 +45,8 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None = None) -
     chosen = parser.parse_args(arguments)
     if not Path(chosen.program).exists():
         parser.error(f"--program {chosen.program}: no such file; make build makes it")
+    if chosen.seconds is not None and not 0 <= chosen.seconds < math.inf:
+        parser.error(f"--seconds {chosen.seconds:g}: expected 0 (no limit) or more")
     chosen.device = chosen.device or default_device(chosen.program)
     if chosen.seconds is None:
         chosen.seconds = 0 if chosen.device == "cpu" else 300 if chosen.quick else 480

@@ -249,6 +249,10 @@ int answer_requests(const std::string& path) {
         }
     } catch (const std::bad_alloc&) {
       why = "out of memory";
+    } catch (const Json::parse_error& error) {
+      why = fmt::format("expected one JSON object a line; this one is no JSON from byte {} on", error.byte);
+    } catch (const Json::exception&) {
+      why = "expected one JSON object a line, its fields of the types that docs/benchmarks.md says";
     } catch (const std::exception& error) {
       why = error.what();
     }

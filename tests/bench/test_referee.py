@@ -73,6 +73,13 @@ def test_a_run_whose_time_is_over_is_published_only_if_asked(fake, tmp_path, mon
     assert sorted(path.name for path in (tmp_path / "results" / MACHINE).iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl"]
 
 
+@pytest.mark.parametrize("seconds", ["-5", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(fake, tmp_path, capsys, seconds):
+    with pytest.raises(SystemExit):
+        run(fake, tmp_path, f"--seconds={seconds}")
+    assert f"--seconds {seconds}: expected 0 (no limit) or more" in capsys.readouterr().err
+
+
 def test_the_rest_is_asked_of_those_in_the_running(fake, tmp_path, monkeypatch, capsys):
     """The core is answered first; dense stands no chance on trees of 128 and is as fast as the best on those of 8."""
     shapes = referee.sweep.shapes

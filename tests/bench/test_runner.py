@@ -1,5 +1,7 @@
 """Asking, keeping, resuming: a run that was broken off asks only what is missing."""
 
+import json
+import subprocess
 import sys
 
 import command
@@ -167,3 +169,10 @@ def test_progress_tells_when_it_stops(capsys, monkeypatch):
     monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
     runner.Progress("sweep", 4, until=150.0).step(1, "star")
     assert capsys.readouterr().err == "sweep 1/4, 3 min 00 s left, stops in 1 min 30 s: star\n"
+
+
+@pytest.mark.parametrize("line, message", [('{"T":', "no JSON from byte 6"), ("[1, 2]", "one JSON object a line"), ('{"T": "many"}', "one JSON object a line"), ('{"TT": 4}', '"TT": no such field')])  # fmt: skip
+def test_a_line_that_is_no_request_is_answered_in_words(program, line, message):
+    done = subprocess.run([program, "bench", "--requests", "-"], input=line + "\n", capture_output=True, text=True)
+    answer = json.loads(done.stdout)
+    assert answer["type"] == "failed" and message in answer["message"] and "exception" not in answer["message"]
