@@ -16,8 +16,7 @@ function files(folder: string, ending: string): string[] {
 
 export function readResults(): Results {
   const results = emptyResults();
-  // Peers are for docs/benchmarks.md: here every line more costs each redraw.
-  for (const name of files("results", ".jsonl").filter((name) => !name.endsWith("peers.jsonl"))) addFile(results, `results/${name}`, readFileSync(join(root, "results", name), "utf8"));
+  for (const name of files("results", ".jsonl")) addFile(results, `results/${name}`, readFileSync(join(root, "results", name), "utf8"));
   return results;
 }
 
