@@ -83,8 +83,7 @@ class Page {
     window.clearTimeout(this.later);
     this.later = window.setTimeout(() => {
       this.memoryView.setTree(this.tree);
-      this.solveView.setTree(this.tree);
-      this.solveView.show(this.node);
+      this.solveView.setTree(this.tree, this.node);
       fillWhenOpen(byId("tree-table"), () => ({ caption: "Every node", head: ["Node", "Parent", "Depth", "Depth-first row", "Level row", "Nodes below"], rows: [...this.tree.parents].map((p, i) => [i, p < 0 ? "root" : p, this.tree.depths[i], this.tree.dfsRank[i], this.tree.levelRank[i], this.tree.subtree[i] - 1]) }));
       fillWhenOpen(byId("mask-table"), () => ({ caption: "What each row sees, in depth-first order", head: ["Row", "Node", "Sees rows", "Of them outside its block"], rows: [...this.tree.dfsOrder].map((node, r) => [r, node, listed(pathTo(this.tree, node).map((i) => this.tree.dfsRank[i])), this.tree.prefix[r]]) }));
     }, 60);
@@ -126,8 +125,7 @@ class Page {
   private drawTree(): void {
     if (!this.tree || !this.widths.tree) return;
     const { nodes, depth } = this.tree, width = this.widths.tree;
-    this.treeView.draw(this.tree, width, width < 520 ? Math.round(width * 1.05) : Math.min(520, Math.round(width * 0.68)), `Draft tree of ${counted(nodes, "node")}, depth ${depth}. Arrow keys move from node to node.`);
-    this.treeView.show(this.node);
+    this.treeView.draw(this.tree, this.node, width, width < 520 ? Math.round(width * 1.05) : Math.min(520, Math.round(width * 0.68)), `Draft tree of ${counted(nodes, "node")}, depth ${depth}. Arrow keys move from node to node.`);
     const levels = new Int32Array(depth + 1);
     this.tree.depths.forEach((d) => ++levels[d]);
     byId("tree-caption").textContent = `${counted(nodes, "node")}, ${counted(depth + 1, "level")}, at most ${Math.max(...levels)} a level. Point at a node, or use the arrow keys, to light its path.`;
@@ -136,7 +134,7 @@ class Page {
 
   private drawMask(): void {
     if (!this.tree || !this.widths.mask || !this.widths.gathered) return;
-    this.maskView.draw(this.core, this.tree, this.state.order, this.widths.mask, this.widths.gathered);
+    this.maskView.draw(this.core, this.tree, this.node, this.state.order, this.widths.mask, this.widths.gathered);
     const { order } = this.state, rows = 16, dense = this.core.denseBlocks(rows), compressed = this.core.compressedBlocks(rows);
     byId("mask-why").textContent = order === "dfs"
       ? "Numbered depth first, the rows of a block of 16 need the block itself and, from outside, one path: that of its first row. Those columns are outlined; a kernel computes no others."

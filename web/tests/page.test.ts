@@ -263,6 +263,34 @@ describe.each([
     for (const id of ["#family", "#knob-nodes", "#theme", "#solve-step", "#explode", "#latency-family"]) expect([...seen].some((key) => key.includes(id)), id).toBe(true);
   });
 
+  it("shows one node in every view of a new tree, at once and under a hasty hand", async () => {
+    await page.goto(`${address}?tree=chain&nodes=12`);
+    await ready(page);
+    await page.locator("#tree-view svg").focus();
+    await page.evaluate(() => {
+      const knob = document.getElementById("knob-nodes") as HTMLInputElement;
+      knob.value = "200";
+      knob.dispatchEvent(new Event("input"));
+    });
+    const row = async () => [await page.locator("#mask-read strong").innerText(), /Row \d+/.exec((await page.locator("#mask-view svg").getAttribute("aria-label"))!)![0]];
+    expect(await row()).toEqual(["Row 199", "Row 199"]);
+    expect(await page.locator("#tree-view .chosen").getAttribute("aria-label")).toContain("row 199");
+    // The solver's tree is still the one before.
+    await page.evaluate(() => {
+      const knob = document.getElementById("knob-nodes") as HTMLInputElement;
+      knob.value = "12";
+      knob.dispatchEvent(new Event("input"));
+      knob.value = "200";
+      knob.dispatchEvent(new Event("input"));
+      document.querySelector("#tree-view svg")!.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowUp" }));
+    });
+    expect(await row()).toEqual(["Row 198", "Row 198"]);
+    await solved(page);
+    expect(await page.locator("#solve-tree .path").count()).toBe(199);
+    expect(await page.locator("#tree-view .node[aria-label]").count()).toBe(1);
+    expect(errors).toEqual([]);
+  });
+
   it.each(["best-first", "chain", "star"])("draws a tree of 256 nodes within a frame: %s", async (name) => {
     await page.goto(`${address}?tree=${name}&nodes=255`);
     await ready(page);

@@ -5,12 +5,23 @@ import type { Order } from "../state.ts";
 
 const kGap = 3; // cells between a block's outside columns and its diagonal block
 const kHairFrom = 6; // canvas pixels a cell from which on a hair of ground is left between cells
-enum Cell {
-  empty, // computed by a dense kernel, zero
-  seen,
-  self,
+
+// What a cell is, as the pixels' 32 bits.
+interface CellColours {
+  empty: number; // computed by a dense kernel, zero
+  seen: number;
+  self: number;
 }
-const kCellColours = ["--cell-empty", "--cell", "--cell-self"];
+
+function cellColours(): CellColours {
+  const style = getComputedStyle(document.documentElement), bytes = new Uint8Array(4), pixel = new Uint32Array(bytes.buffer);
+  const of = (name: string) => {
+    const rgb = parseInt(style.getPropertyValue(name).trim().slice(1), 16);
+    bytes.set([rgb >> 16, rgb >> 8, rgb, 255]);
+    return pixel[0];
+  };
+  return { empty: of("--cell-empty"), seen: of("--cell"), self: of("--cell-self") };
+}
 
 interface Figure {
   box: HTMLElement;
@@ -28,12 +39,27 @@ function figure(box: HTMLElement, label: string): Figure {
   return { box, canvas, overlay };
 }
 
+// Ascending numbers as runs of neighbours: [first, count].
+function runs(numbers: number[]): [number, number][] {
+  const found: [number, number][] = [];
+  for (const n of numbers) {
+    const last = found.at(-1);
+    if (last && n === last[0] + last[1]) ++last[1];
+    else found.push([n, 1]);
+  }
+  return found;
+}
+
+const rectangle = (x: number, y: number, width: number, height: number) => `M${x} ${y}h${width}v${height}h${-width}z`;
+
 export class MaskView {
   private readonly full: Figure;
   private readonly gathered: Figure;
   private tree!: Tree;
   private blocks: Block[] = [];
   private order: Order = "dfs";
+  private colours = cellColours();
+  private readonly small = document.createElement("canvas"); // one pixel a cell
   private cell = 4; // CSS pixels a cell
   private sharp = 4; // canvas pixels a cell, a whole number: scaled down where cells are small
   private position!: Int32Array; // node to row
@@ -60,7 +86,7 @@ export class MaskView {
     });
   }
 
-  draw(core: Core, tree: Tree, order: Order, widthFull: number, widthGathered: number): void {
+  draw(core: Core, tree: Tree, node: number, order: Order, widthFull: number, widthGathered: number): void {
     this.tree = tree;
     this.order = order;
     this.blocks = core.blocks(16);
@@ -75,10 +101,12 @@ export class MaskView {
     this.cell = fit * ratio >= kHairFrom ? this.sharp / ratio : fit;
     this.paintFull();
     this.paintGathered();
-    this.show(Math.min(this.node, tree.nodes - 1));
+    this.show(node);
   }
 
+  // With the theme's other colours. They are asked for here alone: the question makes the browser restyle the page.
   repaint(): void {
+    this.colours = cellColours();
     if (!this.tree) return;
     this.paintFull();
     this.paintGathered();
@@ -90,8 +118,8 @@ export class MaskView {
     if (!this.tree) return;
     const { tree, cell } = this, row = this.position[node], path = pathTo(tree, node);
     const side = tree.nodes * cell;
-    const lit = path.map((i) => `M${this.position[i] * cell} ${row * cell}h${cell}v${cell}h${-cell}z`).join("");
-    const up = path.map((i) => `M${this.position[i] * cell} ${this.position[i] * cell}h${cell}v${cell}h${-cell}z`).join("");
+    const lit = path.map((i) => rectangle(this.position[i] * cell, row * cell, cell, cell)).join("");
+    const up = path.map((i) => rectangle(this.position[i] * cell, this.position[i] * cell, cell, cell)).join("");
     const blocks = this.order === "dfs" ? `<path class="block" d="${this.blockOutlines()}"/>` : "";
     this.full.overlay.innerHTML = `${blocks}<rect class="row" x="0" y="${row * cell}" width="${side}" height="${cell}"/><path class="lit" d="${lit}"/><path class="up" d="${up}"/>`;
     this.full.overlay.setAttribute("aria-label", `Ancestor mask, ${tree.nodes} by ${tree.nodes}. Row ${row} sees ${path.map((i) => this.position[i]).join(", ")}. Arrow keys move the row.`);
@@ -105,17 +133,13 @@ export class MaskView {
   }
 
   // One pixel a cell, then enlarged without smoothing: a chain of 256 has 32,896 cells, too many to draw one by one.
-  private paint(f: Figure, columns: number, rows: number, fill: (put: (column: number, row: number, what: Cell) => void) => void): void {
+  private paint(f: Figure, columns: number, rows: number, fill: (pixels: Uint32Array) => void): void {
     this.size(f, columns, rows);
-    const style = getComputedStyle(document.documentElement);
-    const colours = kCellColours.map((name) => parseInt(style.getPropertyValue(name).trim().slice(1), 16));
-    const image = new ImageData(columns, rows), pixels = new DataView(image.data.buffer);
-    fill((column, row, what) => pixels.setUint32(4 * (row * columns + column), colours[what] * 256 + 255));
-    const small = document.createElement("canvas");
+    const image = new ImageData(columns, rows), { small, sharp } = this;
+    fill(new Uint32Array(image.data.buffer));
     small.width = columns;
     small.height = rows;
     small.getContext("2d")!.putImageData(image, 0, 0);
-    const { sharp } = this;
     f.canvas.width = columns * sharp;
     f.canvas.height = rows * sharp;
     const context = f.canvas.getContext("2d")!;
@@ -127,27 +151,27 @@ export class MaskView {
   }
 
   private paintFull(): void {
-    const { tree, at, position } = this;
-    this.paint(this.full, tree.nodes, tree.nodes, (put) => {
-      for (let r = 0; r < tree.nodes; ++r) {
-        for (let c = 0; c < r; ++c) put(c, r, Cell.empty); // the dense triangle
-        for (let i = tree.parents[at[r]]; i >= 0; i = tree.parents[i]) put(position[i], r, Cell.seen);
-        put(r, r, Cell.self);
+    const { tree, at, position, colours } = this, T = tree.nodes;
+    this.paint(this.full, T, T, (pixels) => {
+      for (let r = 0; r < T; ++r) {
+        pixels.fill(colours.empty, r * T, r * T + r); // the dense triangle
+        for (let i = tree.parents[at[r]]; i >= 0; i = tree.parents[i]) pixels[r * T + position[i]] = colours.seen;
+        pixels[r * T + r] = colours.self;
       }
     });
   }
 
   // Columns of a gathered row: the prefix of the first row's root path by depth, a gap, the block's own ranks.
   private paintGathered(): void {
-    const { tree } = this;
-    this.paint(this.gathered, this.gatheredColumns(), tree.nodes, (put) => {
+    const { tree, colours } = this, columns = this.gatheredColumns();
+    this.paint(this.gathered, columns, tree.nodes, (pixels) => {
       for (const block of this.blocks) {
         const own = block.ancestors > 0 ? block.ancestors + kGap : 0;
         for (let r = 0; r < block.rows; ++r) {
-          const rank = block.first + r, node = tree.dfsOrder[rank];
-          for (let a = 0; a < block.ancestors; ++a) put(a, rank, a < tree.prefix[rank] ? Cell.seen : Cell.empty);
-          for (let t = 0; t < r; ++t) put(own + t, rank, isAncestor(tree, tree.dfsOrder[block.first + t], node) ? Cell.seen : Cell.empty);
-          put(own + r, rank, Cell.self);
+          const rank = block.first + r, node = tree.dfsOrder[rank], row = rank * columns;
+          pixels.fill(colours.seen, row, row + tree.prefix[rank]).fill(colours.empty, row + tree.prefix[rank], row + block.ancestors);
+          for (let t = 0; t < r; ++t) pixels[row + own + t] = isAncestor(tree, tree.dfsOrder[block.first + t], node) ? colours.seen : colours.empty;
+          pixels[row + own + r] = colours.self;
         }
       }
     });
@@ -162,16 +186,14 @@ export class MaskView {
     let outlines = "";
     for (const b of this.blocks) {
       const top = b.first * cell, height = b.rows * cell, own = (b.ancestors > 0 ? b.ancestors + kGap : 0) * cell;
-      if (b.ancestors > 0) outlines += `M0 ${top}h${b.ancestors * cell}v${height}h${-b.ancestors * cell}z`;
-      outlines += `M${own} ${top}h${b.rows * cell}v${height}h${-b.rows * cell}z`;
+      if (b.ancestors > 0) outlines += rectangle(0, top, b.ancestors * cell, height);
+      outlines += rectangle(own, top, b.rows * cell, height);
     }
     const b = this.blocks[Math.floor(rank / 16)], own = b.ancestors > 0 ? b.ancestors + kGap : 0, node = tree.dfsOrder[rank];
-    let lit = "";
-    const mark = (column: number) => (lit += `M${column * cell} ${rank * cell}h${cell}v${cell}h${-cell}z`);
-    for (let a = 0; a < tree.prefix[rank]; ++a) mark(a);
+    let lit = rectangle(0, rank * cell, tree.prefix[rank] * cell, cell);
     for (let t = 0; t <= rank - b.first; ++t) {
       const other = tree.dfsOrder[b.first + t];
-      if (other === node || isAncestor(tree, other, node)) mark(own + t);
+      if (other === node || isAncestor(tree, other, node)) lit += rectangle((own + t) * cell, rank * cell, cell, cell);
     }
     this.gathered.overlay.innerHTML = `<path class="block" d="${outlines}"/><path class="lit" d="${lit}"/>`;
     this.gathered.overlay.setAttribute("aria-label", `Gathered columns of ${this.blocks.length} blocks of 16 rows. Row ${rank}: ${tree.prefix[rank]} ancestors outside its block.`);
@@ -182,16 +204,10 @@ export class MaskView {
     let d = "";
     for (const block of this.blocks) {
       const top = block.first * cell, height = block.rows * cell;
-      d += `M${top} ${top}h${height}v${height}h${-height}z`;
+      d += rectangle(top, top, height, height);
       // The columns outside: the first row's root path, neighbours joined.
       const path = pathTo(tree, tree.dfsOrder[block.first]).slice(0, -1).map((i) => tree.dfsRank[i]);
-      for (let from = 0; from < path.length; ) {
-        let to = from;
-        while (to + 1 < path.length && path[to + 1] === path[to] + 1) ++to;
-        const width = (path[to] - path[from] + 1) * cell;
-        d += `M${path[from] * cell} ${top}h${width}v${height}h${-width}z`;
-        from = to + 1;
-      }
+      for (const [first, count] of runs(path)) d += rectangle(first * cell, top, count * cell, height);
     }
     return d;
   }

@@ -28,6 +28,7 @@ export class SolveView {
   private readonly view: TreeView;
   private readonly worker: Worker;
   private tree!: Tree;
+  private node = 0;
   private runs: Run[] = [];
   private blocks: Record<number, Block[]> = {};
   private method: MethodId = "path16";
@@ -67,8 +68,9 @@ export class SolveView {
     onWidth(byId("solve-chart"), (width) => ((this.chartWidth = width), this.drawChart()));
   }
 
-  setTree(tree: Tree): void {
+  setTree(tree: Tree, node: number): void {
     this.tree = tree;
+    this.node = node;
     this.blocks = { 16: this.core.blocks(16), 64: this.core.blocks(64) };
     this.ask();
     this.drawTree();
@@ -89,6 +91,7 @@ export class SolveView {
   }
 
   show(node: number): void {
+    this.node = node;
     this.view.show(node);
   }
 
@@ -194,7 +197,7 @@ export class SolveView {
 
   private drawTree(): void {
     if (!this.tree || !this.treeWidth) return;
-    this.view.draw(this.tree, this.treeWidth, Math.min(360, Math.max(220, this.treeWidth * 0.66)), "The tree as the solver sees it");
+    this.view.draw(this.tree, this.node, this.treeWidth, Math.min(360, Math.max(220, this.treeWidth * 0.66)), "The tree as the solver sees it");
     this.paint();
   }
 
