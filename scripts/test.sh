@@ -5,11 +5,12 @@ cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8 CTEST_OUTPUT_ON_FAILURE=1
 jobs=$(nproc)
 started=$SECONDS
-passed=0 failed=0 failures=()
+counts=$(mktemp) # a line a section: tests passed, tests failed, its exit status, its name
+trap 'rm -f "$counts" "$counts".*' EXIT
 
-# SECTION COMMAND...: runs it under a heading; what ctest counts in its output is added up.
+# SECTION COMMAND...: runs it under a heading; what ctest, pytest and vitest count in its output is added up.
 section() {
-  local name=$1 log from=$SECONDS status tests broken
+  local name=$1 log from=$SECONDS status tests broken more bad
   shift
   log=$(mktemp)
   printf '\n== %s [%d s]\n' "$name" $((SECONDS - started))
@@ -17,13 +18,9 @@ section() {
   status=${PIPESTATUS[0]}
   # "98% tests passed, 1 tests failed out of 40"
   read -r broken tests < <(sed -n 's/.*tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log" | awk '{b += $1; t += $2} END {print b + 0, t + 0}')
-  passed=$((passed + tests - broken))
-  failed=$((failed + broken))
   # "2 failed, 275 passed, 1 skipped in 12.66s", "Tests  2 failed | 96 passed (98)"
-  read -r tests broken < <(sed -n -e '/^[0-9].* in [0-9.]*s/p' -e '/^ *Tests  /p' "$log" | awk '{for (i = 2; i <= NF; ++i) {if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^(failed|error)/) f += $(i - 1)}} END {print p + 0, f + 0}')
-  passed=$((passed + tests))
-  failed=$((failed + broken))
-  if [ "$status" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); failures+=("$name"); fi
+  read -r more bad < <(sed -n -e '/^[0-9].* in [0-9.]*s/p' -e '/^ *Tests  /p' "$log" | awk '{for (i = 2; i <= NF; ++i) {if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^(failed|error)/) f += $(i - 1)}} END {print p + 0, f + 0}')
+  printf '%d %d %d %s\n' $((tests - broken + more)) $((broken + bad)) "$status" "$name" >> "$counts"
   printf '== %s: %s in %d s\n' "$name" "$([ "$status" = 0 ] && echo ok || echo FAILED)" $((SECONDS - from))
   rm -f "$log"
   return "$status"
@@ -31,7 +28,8 @@ section() {
 
 run_tests() { ctest --preset "$1" --parallel "$jobs" --no-tests=error; }
 
-build_release() { scripts/build.sh default build -DCANOPY_CUDA=AUTO -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
+set_up() { for what in test python page-test; do scripts/setup.sh $what || return; done; }
+build_release() { scripts/build.sh default build -DCANOPY_CUDA=AUTO -DCANOPY_SM80_SAMPLE=ON -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
 # The heavy tables are for the release build; under the sanitizers the unit tests reach the same code.
 # Without the program: its option parser alone takes longer to build this way than all the rest.
 asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit -DCANOPY_PROGRAM=OFF && run_tests asan; }
@@ -40,7 +38,7 @@ fuzz() { tests/fuzz/run.sh 20; }
 # The installed wheel is what is tested, from a folder where the sources cannot stand in for it. Its CUDA kernels were
 # compiled in the build above; here they would only be linked again.
 python_tests() {
-  scripts/setup.sh python && scripts/wheel.sh CANOPY_CUDA=OFF &&
+  scripts/wheel.sh CANOPY_CUDA=OFF &&
     build-python/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build-python/dist/*.whl &&
     build-python/venv/bin/python -m pytest tests/python
 }
@@ -55,30 +53,41 @@ bench() {
   python3 bench/schema.py && python3 bench/dispatch.py --check --program build/canopy &&
     build-python/venv/bin/python -m pytest tests/bench
 }
-page() { scripts/setup.sh page-test && scripts/page.sh test; }
+page() { scripts/page.sh test; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
   aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -fno-exceptions -DCANOPY_ISA=baseline -Iinclude -Isrc \
     -c src/cpu/kernels.cpp -o build/kernels-aarch64.o
 }
 
-if section "set-up" scripts/setup.sh test && section "build" build_release; then
-  section "tests" run_tests default
-  section "self-test" build/canopy verify --self-test
+# Beside one another, since these keep one core busy; their output is shown when both are done. The page stands alone: it is held
+# to times.
+python_sections() {
   section "Python" python_tests
-  section "reports are what the results say" python3 bench/report.py --check
   section "benchmarks" bench
+}
+other_sections() {
+  section "reports are what the results say" python3 bench/report.py --check
   section "renting, reports" infra
-  section "page" page
   section "NEON kernels compile" neon
   section "CUDA kernels: registers, shared memory" scripts/check_resources.sh build
   section "AddressSanitizer, UndefinedBehaviorSanitizer" asan
   section "ThreadSanitizer" tsan
   section "fuzzing" fuzz
+}
+
+if section "set-up" set_up && section "build" build_release; then
+  section "tests" run_tests default
+  section "self-test" build/canopy verify --self-test
+  section "page" page
+  python_sections > "$counts.python" 2>&1 &
+  other_sections
+  wait
+  cat "$counts.python"
 fi
 
 echo
-[ ${#failures[@]} = 0 ] || printf 'failed: %s\n' "${failures[@]}"
+awk '$3 != 0 {$1 = $2 = $3 = ""; print "failed:" $0}' "$counts" | sed 's/: */: /'
 echo "total $((SECONDS - started)) s"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+# Tests and sections together.
+awk '{passed += $1 + ($3 == 0); failed += $2 + ($3 != 0)} END {print passed + 0 " passed, " failed + 0 " failed"; exit failed > 0}' "$counts"
