@@ -3,7 +3,7 @@
 All contenders of a request take the same inputs (raw gates, L2 norm inside, as models call the layer) and are timed in turn in one process:
 CUDA events around replays of CUDA graphs, warm (the same buffers) and cold (copies that go round over twice the L2), in rounds that a contender
 leaves with its number of replays or its share of time, as in src/host/replays.hpp. The plan of the trees is made before. A contender that
-fails is left out and named on standard error. FLA gets its gates and the keys of every value head ready made, which favours it; it takes chains only. Not run on a GPU yet.
+fails is left out and named on standard error. FLA gets its gates and the keys of every value head ready made, which favours it; it takes chains only.
 """
 
 from __future__ import annotations
