@@ -2,7 +2,7 @@
 
 One file a measured GPU and their list (gpus.inc); cpu.inc from the CPU of CPU_RESULTS. The rows are made by `canopy tune --from`, which
 also checks the rule: on no measured cell more than 5% slower than the best available implementation, but for the cells that the file
-names, where no choice by T and heads can keep it. --check writes nothing and fails where a file is not what this would write.
+names, where no choice by T, heads and depth can keep it. --check writes nothing and fails where a file is not what this would write.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def files_by_machine(results: Path = records.RESULTS) -> dict[tuple[str, str], t
 
 
 def rows(program: str, device: str, paths: list[Path]) -> tuple[str, str]:
-    """The rows as C++, under the cells where the winner depends on the tree, and what `canopy tune` says of them; raises where the rule is broken."""
+    """The rows as C++, under the cells where the winner depends on what no table sees, and what `canopy tune` says of them; raises where the rule is broken."""
     command = [program, "tune", "--device", device, "--strict", "--from", *map(str, paths)]
     text = subprocess.run([*command, "--rows"], capture_output=True, text=True)
     if text.returncode:
         raise SystemExit(f"{' '.join(command)}:\n{text.stderr or text.stdout}")
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    by_tree = "".join(f"// {line.removeprefix('canopy: ')}\n" for line in text.stderr.splitlines())
-    return by_tree + text.stdout, "; ".join(line[2:] for line in said if line.startswith("# "))
+    unseen = "".join(f"// {line.removeprefix('canopy: ')}\n" for line in text.stderr.splitlines())
+    return unseen + text.stdout, "; ".join(line[2:] for line in said if line.startswith("# "))
 
 
 def name_of(machine: str) -> str:

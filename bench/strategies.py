@@ -105,10 +105,11 @@ def dispatch(results: Results) -> str:
         if not title:
             continue
         worst = re.search(r"the table's choice (takes at most [\d.]+ times the best|is the fastest everywhere)", text)
+        unnamed = re.search(r"; [\d.]+ where the caller names no depth", text)
         for number, (conditions, name) in enumerate(re.findall(r'^\{(.*?)\.implementation = "(\w+)"\},$', text, re.M)):
             words = re.sub(r"\.max_(\w+) = (\d+), ", r"\1 <= \2 and ", conditions)
             words = re.sub(r"\.min_(\w+) = (\d+), ", r"\1 >= \2 and ", words)
             words = re.sub(r"\.precision = CANOPY_PRECISION_(\w+), ", r"precision \1 and ", words)
-            first = (title[1], worst[1] if worst else "") if number == 0 else ("", "")
+            first = (title[1], (worst[1] if worst else "") + (unnamed[0] if unnamed else "")) if number == 0 else ("", "")
             rows.append([first[0], words.removesuffix(" and ") or "always", f"`{name}`", first[1]])
     return table(["table", "condition", "implementation", "on every measured cell its choice"], rows)

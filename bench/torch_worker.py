@@ -65,7 +65,8 @@ def exact(arguments: dict[str, Any], sequences: int) -> np.ndarray:
     return canopy_gdn.oracle(**{name: on_host(name, value) for name, value in arguments.items()})[0]
 
 
-def canopy_call(arguments: dict[str, Any]) -> Call:
+def canopy_call(arguments: dict[str, Any], max_depth: int) -> Call:
+    arguments = arguments | {"max_depth": max_depth}
     o = torch.zeros_like(arguments["v"])
     plan = canopy_gdn.plan(parents=arguments["parents"], count=arguments["count"])
     size = canopy_gdn.verify_workspace(**arguments, plan=plan, o=o)
@@ -119,12 +120,12 @@ def sglang_call(arguments: dict[str, Any]) -> Call:
         cache_steps=T, retrieve_parent_token=parent).view(B, T, HV, V)  # fmt: skip
 
 
-def make(contender: Contender, arguments: dict[str, Any]) -> Call:
+def make(contender: Contender, arguments: dict[str, Any], max_depth: int) -> Call:
     if contender.name.startswith("triton_"):
         return triton_call(contender, arguments)
     if contender.name.startswith("fla_"):
         return fla_call(contender, arguments)
-    return sglang_call(arguments) if contender.name.startswith("sglang_") else canopy_call(arguments)
+    return sglang_call(arguments) if contender.name.startswith("sglang_") else canopy_call(arguments, max_depth)
 
 
 def graph_of(calls: list[Call]) -> Any:
@@ -233,14 +234,15 @@ def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
         copies = min(MOST_COPIES, int(2 * torch.cuda.get_device_properties(0).L2_cache_size / bytes_of(arguments)) + 1)
         sets += [another(arguments) for _ in range(copies - 1)]
     found, calls = {}, {}
+    depth = max(tree.depth for tree in trees)
     for contender in wanted:
         try:
-            own = [make(contender, one) for one in sets]
+            own = [make(contender, one, depth) for one in sets]
             checked = check(contender, own[0](), expected, request)
         except Exception as why:  # noqa: BLE001, the others are measured all the same
             left_out(contender.name, why)
             continue
-        found[contender.name] = base_record(contender, request, max(tree.depth for tree in trees)) | checked
+        found[contender.name] = base_record(contender, request, depth) | checked
         if len(expected) < request["B"]:
             found[contender.name]["checked_sequences"] = len(expected)
         calls[contender.name] = own

@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file;
+  std::string file, device = "cpu";
   host::ProblemSpec spec;
   bool json = false;
 };
@@ -21,6 +21,7 @@ int run(const CLI::App& command, const Options& options) {
   if (!problem) return fail(problem.error().message);
   auto params = problem->verify();
   if (!params) return fail(params.error().message);
+  if (const Error error = use_device(options.device, params->problem); !error.ok()) return fail(error.message);
   const Problem& view = params->problem;
   host::HostTensor o =
       host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
@@ -56,6 +57,7 @@ void add_explain_command(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or describe one with the options below");
+  add_device_option(*command, options->device);
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

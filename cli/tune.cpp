@@ -121,8 +121,9 @@ void print_as_json(const host::Timings& timings, const std::vector<dispatch::Row
               {"rows", list},
               {"worst", verdict.worst},
               {"worst_cell", verdict.worst_cell},
+              {"worst_without_depth", verdict.worst_unnamed},
               {"broken", verdict.broken},
-              {"by_tree", verdict.by_tree}});
+              {"unseen", verdict.unseen}});
 }
 
 int run(Options options) {
@@ -146,10 +147,11 @@ int run(Options options) {
           ? fmt::format("{} cells measured by canopy tune in {:.0f} s{}", timings->cells.size(), now() - begun,
                         timings->device == CANOPY_CPU ? fmt::format(", {} threads", options.threads) : "")
           : fmt::format("{} cells of result files", timings->cells.size());
-  const std::string worst = verdict.worst > 1
-                                ? fmt::format("the table's choice takes at most {:.2f} times the best ({})",
-                                              verdict.worst, verdict.worst_cell)
-                                : "the table's choice is the fastest everywhere";
+  std::string worst = verdict.worst > 1 ? fmt::format("the table's choice takes at most {:.2f} times the best ({})",
+                                                      verdict.worst, verdict.worst_cell)
+                                        : "the table's choice is the fastest everywhere";
+  if (verdict.worst_unnamed > verdict.worst)
+    worst += fmt::format("; {:.2f} where the caller names no depth", verdict.worst_unnamed);
   const std::string text =
       options.rows ? host::format_rows(rows) : dispatch::format_table(table, measured + "\n" + worst);
   if (!options.out.empty())
@@ -162,8 +164,8 @@ int run(Options options) {
     fmt::print("{}: {} rows for {}; {}; {}\n", options.out, rows.size(), timings->machine, measured, worst);
     if (!options.rows) fmt::print("to use it: export CANOPY_DISPATCH={}\n", options.out);
   }
-  for (const std::string& cell : verdict.by_tree)
-    fmt::print(stderr, "canopy: the winner depends on the tree, which a table does not see: {}\n", cell);
+  for (const std::string& cell : verdict.unseen)
+    fmt::print(stderr, "canopy: the winner depends on what no table sees: {}\n", cell);
   for (const std::string& cell : verdict.broken)
     fmt::print(stderr, "canopy: more than {:.0f}% slower: {}\n", 100 * (host::kMostTimes - 1), cell);
   return verdict.broken.empty() || !options.strict ? kGood : kCheckFailed;

@@ -220,6 +220,9 @@ Error check(const VerifyParams& params) {
     return Error::invalid(
         text("precision = ", params.precision, ": expected 0 (default) to 4 (fast), a canopy_precision"));
   }
+  if (params.max_depth < 0) {
+    return Error::invalid(text("max_depth = ", params.max_depth, ": expected the depth of the deepest node, or 0 if unknown"));
+  }
   const TensorRule o{"o", "[B,T,HV,V]", {p.batch, p.nodes, p.heads_v, p.dim_v}, 4, kFloats, true};
   if (Error error = need(params.o, o, 1, p.batch > 0); !error.ok()) return error;
   if (Error error = check_stash(p, params.stash_u, params.stash_l, 1, true); !error.ok()) return error;

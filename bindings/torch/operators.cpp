@@ -15,7 +15,7 @@ using namespace canopy_torch;
 #define CANOPY_NORM "bool beta_doubled=False, bool l2norm=False, float l2norm_eps=1e-6"
 #define CANOPY_POOL "int state_layout=0, int padding_slot=-1"
 #define CANOPY_VERIFY_OPTIONS \
-  CANOPY_NORM ", float scale=0.0, " CANOPY_POOL ", int precision=0, str? implementation=None"
+  CANOPY_NORM ", float scale=0.0, " CANOPY_POOL ", int precision=0, int max_depth=0, str? implementation=None"
 
 #define CANOPY_CONV_TREES                                                                                           \
   "Tensor? parents=None, Tensor? plan=None, Tensor? slot_index=None, Tensor? count=None, Tensor? next_token=None, " \

@@ -18,14 +18,14 @@ Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
               const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index, const Maybe& count,
               const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias, const Maybe& next_token,
               const Maybe& next_sibling, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
-              int64_t state_layout, int64_t padding_slot, int64_t precision, const Name& implementation,
-              const OutDtype& out_dtype);
+              int64_t state_layout, int64_t padding_slot, int64_t precision, int64_t max_depth,
+              const Name& implementation, const OutDtype& out_dtype);
 void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& state, const Tensor& o,
                 const Maybe& workspace, const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta,
                 const Maybe& slot_index, const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log,
                 const Maybe& dt_bias, const Maybe& next_token, const Maybe& next_sibling, const Maybe& stash_u,
                 const Maybe& stash_l, const Maybe& row_status, bool beta_doubled, bool l2norm, double l2norm_eps,
-                double scale, int64_t state_layout, int64_t padding_slot, int64_t precision,
+                double scale, int64_t state_layout, int64_t padding_slot, int64_t precision, int64_t max_depth,
                 const Name& implementation);
 void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& state, const Maybe& workspace,
             const Maybe& parents, const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index,

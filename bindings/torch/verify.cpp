@@ -6,7 +6,7 @@ namespace {
 
 canopy_verify_params params_of(const Reader& reader, const Tensor& q, const Tensor& k, const Tensor& v,
                                const TreeArguments& trees, const GateArguments& gates, const PoolArguments& pool,
-                               const NormArguments& with, int64_t precision) {
+                               const NormArguments& with, int64_t precision, int64_t max_depth) {
   canopy_verify_params params;
   canopy_verify_params_init(&params);
   canopy_problem& p = params.problem;
@@ -24,6 +24,7 @@ canopy_verify_params params_of(const Reader& reader, const Tensor& q, const Tens
   reader.pool(p, pool);
   norm(p, with);
   params.precision = narrow("precision", precision);
+  params.max_depth = narrow("max_depth", max_depth);
   return params;
 }
 
@@ -33,12 +34,12 @@ Tensor verify(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& s
               const Maybe& plan, const Maybe& g, const Maybe& beta, const Maybe& slot_index, const Maybe& count,
               const Maybe& a, const Maybe& b, const Maybe& a_log, const Maybe& dt_bias, const Maybe& next_token,
               const Maybe& next_sibling, bool beta_doubled, bool l2norm, double l2norm_eps, double scale,
-              int64_t state_layout, int64_t padding_slot, int64_t precision, const Name& implementation,
-              const OutDtype& out_dtype) {
+              int64_t state_layout, int64_t padding_slot, int64_t precision, int64_t max_depth,
+              const Name& implementation, const OutDtype& out_dtype) {
   const Reader reader("q", q, 0);
   canopy_verify_params params = params_of(
       reader, q, k, v, {parents, next_token, next_sibling, count, plan}, {g, beta, a, b, a_log, dt_bias, beta_doubled},
-      {state, state_layout, slot_index, padding_slot}, {l2norm, l2norm_eps, scale}, precision);
+      {state, state_layout, slot_index, padding_slot}, {l2norm, l2norm_eps, scale}, precision, max_depth);
   const canopy_problem& p = params.problem;
   const int64_t shape[] = {p.batch, p.nodes, p.heads_v, p.dim_v};
   // Rows past a count and padding rows are not written by the library: a returned tensor has zeros there.
@@ -55,12 +56,12 @@ void verify_out(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&
                 const Maybe& slot_index, const Maybe& count, const Maybe& a, const Maybe& b, const Maybe& a_log,
                 const Maybe& dt_bias, const Maybe& next_token, const Maybe& next_sibling, const Maybe& stash_u,
                 const Maybe& stash_l, const Maybe& row_status, bool beta_doubled, bool l2norm, double l2norm_eps,
-                double scale, int64_t state_layout, int64_t padding_slot, int64_t precision,
+                double scale, int64_t state_layout, int64_t padding_slot, int64_t precision, int64_t max_depth,
                 const Name& implementation) {
   const Reader reader("q", q, 0);
   canopy_verify_params params = params_of(
       reader, q, k, v, {parents, next_token, next_sibling, count, plan}, {g, beta, a, b, a_log, dt_bias, beta_doubled},
-      {state, state_layout, slot_index, padding_slot}, {l2norm, l2norm_eps, scale}, precision);
+      {state, state_layout, slot_index, padding_slot}, {l2norm, l2norm_eps, scale}, precision, max_depth);
   const canopy_problem& p = params.problem;
   const int64_t B = p.batch, T = p.nodes, HV = p.heads_v, V = p.dim_v;
   params.o = reader.view("o", o, "[B,T,HV,V]", {B, T, HV, V});

@@ -115,7 +115,8 @@ typedef struct canopy_problem {
 typedef struct canopy_verify_params {
   canopy_problem problem;
   int32_t precision; /* canopy_precision */
-  int32_t reserved;
+  int32_t max_depth; /* the depth that no tree of the call exceeds, where the caller knows one (an engine: its draft steps),
+                        0: unknown. It helps the dispatcher choose and nothing else: deeper trees are right too */
   canopy_tensor o;       /* out [B,T,HV,V] f32, bf16 or f16; rows at and past a count are left untouched */
   canopy_tensor stash_u; /* out [B,T,HV,V] f32; may be absent */
   canopy_tensor stash_l; /* out [B,T,HV] f32; may be absent */

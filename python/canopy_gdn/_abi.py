@@ -76,7 +76,7 @@ class VerifyParams(ctypes.Structure):
     _fields_ = [
         ("problem", Problem),
         ("precision", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("max_depth", ctypes.c_int32),
         ("o", Tensor),
         ("stash_u", Tensor),
         ("stash_l", Tensor),
@@ -251,16 +251,16 @@ def plan_row_bytes(device: str) -> int:
     return library().canopy_plan_bytes(ctypes.byref(params.problem))
 
 
-def integer(argument: str, value: object) -> int:
-    """A 64-bit integer; ctypes would cut a larger one down in silence."""
+def integer(argument: str, value: object, bits: int = 64) -> int:
+    """An integer of 64 or 32 bits; ctypes would cut a larger one down in silence."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise CanopyError(
             f"{argument} = {value!r}: expected an integer, got {type(value).__name__}; convert it with int()"
         ) from None
-    if not -(2**63) <= number < 2**63:
-        raise CanopyError(f"{argument} = {number}: expected 64 bits; check where it comes from")
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise CanopyError(f"{argument} = {number}: expected {bits} bits; check where it comes from")
     return number
 
 

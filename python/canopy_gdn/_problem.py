@@ -283,6 +283,7 @@ def verify_params(q: Any, k: Any, v: Any, given: dict[str, Any], o: Any) -> _abi
     reader.gates(p, given)
     reader.pool(p, given, False)
     params.precision = _abi.choose("precision", given.get("precision", "default"), _abi.PRECISIONS)
+    params.max_depth = _abi.integer("max_depth", given.get("max_depth", 0), 32)
     params.o = reader.tensor("o", o, "[B,T,HV,V]", [B, T, HV, V], True)
     params.stash_u = reader.tensor("stash_u", given.get("stash_u"), "[B,T,HV,V]", [B, T, HV, V], True)
     params.stash_l = reader.tensor("stash_l", given.get("stash_l"), "[B,T,HV]", [B, T, HV], True)

@@ -55,7 +55,7 @@ def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None
            next_sibling: Array | None = None, count: Array | None = None, plan: Array | None = None,
            slot_index: Array | None = None, padding_slot: int = -1, state_layout: str = "vk", l2norm: bool = False,
            l2norm_eps: float = 1e-6, scale: float | None = None, precision: str = "default",
-           implementation: str | None = None, o: Array | None = None, out_dtype: Any = None,
+           max_depth: int = 0, implementation: str | None = None, o: Array | None = None, out_dtype: Any = None,
            stash_u: Array | None = None, stash_l: Array | None = None, row_status: Array | None = None,
            workspace: Array | None = None) -> Array:  # fmt: skip
     """Every node's output through one Gated DeltaNet layer (E2 to E7). The state pool is only read.
@@ -77,6 +77,8 @@ def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None
 
     l2norm: q and k are multiplied by rsqrt(sum x^2 + l2norm_eps) first. scale: on q, K^-0.5 by default. precision: "default",
     "fp32", "precise", "half" or "fast". implementation: a name of implementations(), or None for the dispatcher's choice.
+    max_depth: the depth that no tree of the call exceeds, where it is known (an engine's number of draft steps), for that choice
+    alone; 0: unknown, and deeper trees are right too.
     out_dtype: dtype of a made `o`, v's by default. workspace: uint8 memory of verify_workspace() bytes; absent: allocated.
 
     Returns o. Raises RuntimeError naming the argument, what was expected, what came and the remedy; PyTorch tensors that
@@ -85,12 +87,12 @@ def verify(q: Array, k: Array, v: Array, *, state: Array, g: Array | None = None
     if hasattr(q, "__torch_function__"):
         return _operators().verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log,
                           dt_bias, beta_doubled, l2norm, l2norm_eps, scale, state_layout, padding_slot, precision,
-                          implementation, o, out_dtype, stash_u, stash_l, row_status, workspace)  # fmt: skip
+                          max_depth, implementation, o, out_dtype, stash_u, stash_l, row_status, workspace)  # fmt: skip
     given = {"state": state, "g": g, "beta": beta, "a": a, "b": b, "a_log": a_log, "dt_bias": dt_bias,
              "beta_doubled": beta_doubled, "parents": parents, "next_token": next_token, "next_sibling": next_sibling,
              "count": count, "plan": plan, "slot_index": slot_index, "padding_slot": padding_slot,
              "state_layout": state_layout, "l2norm": l2norm, "l2norm_eps": l2norm_eps, "scale": scale,
-             "precision": precision, "stash_u": stash_u, "stash_l": stash_l, "row_status": row_status}  # fmt: skip
+             "precision": precision, "max_depth": max_depth, "stash_u": stash_u, "stash_l": stash_l, "row_status": row_status}  # fmt: skip
     from . import _numpy
 
     return cast(Array, _numpy.verify(q, k, v, given, o, out_dtype, implementation, workspace))

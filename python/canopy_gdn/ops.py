@@ -122,8 +122,8 @@ def plan(parents, next_token, next_sibling, count, slot_index, slots, padding_sl
 
 
 def verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count, plan, g, beta, a, b, a_log, dt_bias,
-           beta_doubled, l2norm, l2norm_eps, scale, state_layout, padding_slot, precision, implementation, o, out_dtype, stash_u,
-           stash_l, row_status, workspace):  # fmt: skip
+           beta_doubled, l2norm, l2norm_eps, scale, state_layout, padding_slot, precision, max_depth, implementation, o, out_dtype,
+           stash_u, stash_l, row_status, workspace):  # fmt: skip
     if torch.is_grad_enabled():
         _refuse_grad(q=q, k=k, v=v, state=state, g=g, beta=beta, a=a, b=b, a_log=a_log, dt_bias=dt_bias, o=o)
     options = _options(beta_doubled, l2norm, l2norm_eps, state_layout, padding_slot, implementation)
@@ -131,6 +131,8 @@ def verify(q, k, v, state, slot_index, parents, next_token, next_sibling, count,
         options["scale"] = scale
     if precision != "default":
         options["precision"] = _abi.choose("precision", precision, _abi.PRECISIONS)
+    if max_depth:
+        options["max_depth"] = max_depth
     inputs = _inputs(parents, plan, g, beta, slot_index, count, a, b, a_log, dt_bias, next_token, next_sibling)
     extra = stash_u is not None or stash_l is not None or row_status is not None
     if o is None and workspace is None and not extra:

@@ -13,12 +13,12 @@ const char* device_name(int device) { return device == CANOPY_CPU ? "cpu" : "cud
 
 template <class Params>
 Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<Params>> all, const Params& params,
-                            int precision, int method) {
+                            const Asked& asked) {
   std::string refused;
   int number = 0;
   for (const Row& row : table.rows) {
     ++number;
-    if (!holds(row, params.problem, precision, method)) continue;
+    if (!holds(row, asked)) continue;
     const Implementation<Params>* implementation = nullptr;
     for (const auto& candidate : all) {
       if (std::string_view(row.implementation) == candidate.name) implementation = &candidate;
@@ -46,13 +46,17 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
 }  // namespace
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
-  const auto table = verify_table(params.problem.device);
+  const Problem& p = params.problem;
+  const auto table = verify_table(p.device);
   if (!table) return table.error();
-  return walk(*table, verify_implementations(), params, params.precision, -1);
+  return walk(*table, verify_implementations(), params,
+              {p.nodes, std::int64_t{p.batch} * p.heads_v, params.max_depth, params.precision});
 }
 
 Result<Choice<CommitParams>> pick(const CommitParams& params) {
-  return walk(commit_table(params.problem.device), commit_implementations(), params, -1, params.method);
+  const Problem& p = params.problem;
+  return walk(commit_table(p.device), commit_implementations(), params,
+              {p.nodes, std::int64_t{p.batch} * p.heads_v, 0, CANOPY_PRECISION_DEFAULT, params.method});
 }
 
 }  // namespace dispatch

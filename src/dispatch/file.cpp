@@ -13,7 +13,7 @@ namespace canopy::dispatch {
 namespace {
 
 constexpr std::string_view kFirstLine = "canopy dispatch 1", kArrow = " -> ";
-constexpr int kMostTerms = 6;
+constexpr int kMostTerms = 8;
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == ' ' || line.back() == '\r' || line.back() == '\t')) line.remove_suffix(1);
@@ -24,21 +24,27 @@ std::string_view trimmed(std::string_view line) {
 // One "nodes <= 8" into the row; "" or what is wrong with it.
 std::string read_term(std::string_view term, Row& row) {
   const auto expected = [&] {
-    return text("expected 'nodes <= N', 'nodes >= N', 'heads <= N', 'heads >= N' or 'precision NAME', got '", term, "'");
+    return text("expected 'nodes <= N', 'nodes >= N', the same of heads or depth, or 'precision NAME', got '", term, "'");
   };
   if (term.substr(0, 10) == "precision ") {
     for (int i = 0; i <= CANOPY_PRECISION_FAST; ++i)
       if (term.substr(10) == kPrecisions[i]) return row.precision = i, std::string{};
     return text("expected precision default, fp32, precise, half or fast, got '", term.substr(10), "'");
   }
-  const bool nodes = term.substr(0, 6) == "nodes ", heads = term.substr(0, 6) == "heads ";
+  const bool nodes = term.substr(0, 6) == "nodes ", heads = term.substr(0, 6) == "heads ",
+             depth = term.substr(0, 6) == "depth ";
   const bool most = term.substr(6, 3) == "<= ", least = term.substr(6, 3) == ">= ";
-  if (term.size() < 10 || !(nodes || heads) || !(most || least)) return expected();
+  if (term.size() < 10 || !(nodes || heads || depth) || !(most || least)) return expected();
   const std::string_view digits = term.substr(9);
   int value = 0;
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (code != std::errc{} || end != digits.data() + digits.size() || value < 0) return expected();
-  (nodes ? (most ? row.max_nodes : row.min_nodes) : (most ? row.max_heads : row.min_heads)) = value;
+  if (nodes)
+    (most ? row.max_nodes : row.min_nodes) = value;
+  else if (heads)
+    (most ? row.max_heads : row.min_heads) = value;
+  else
+    (most ? row.max_depth : row.min_depth) = value;
   return {};
 }
 
@@ -61,7 +67,7 @@ std::string read_row(std::string_view line, int device, Row& row) {
   int terms = 0;
   while (conditions != "always") {
     const std::size_t end = conditions.find(" and ");
-    if (++terms > kMostTerms) return "expected at most six conditions";
+    if (++terms > kMostTerms) return "expected at most eight conditions";
     if (std::string why = read_term(trimmed(conditions.substr(0, end)), row); !why.empty()) return why;
     if (end == std::string_view::npos) break;
     conditions = trimmed(conditions.substr(end + 5));

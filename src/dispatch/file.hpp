@@ -3,6 +3,7 @@
 //   canopy dispatch 1
 //   for cuda: NVIDIA H200
 //   nodes <= 8 and heads <= 32 -> cuda_serial_resident
+//   nodes >= 200 and depth >= 128 -> cuda_split
 //   always -> cuda_fused
 //
 // Blank lines and lines that begin with # are left out. Several machines' tables may stand in one file.

@@ -55,11 +55,12 @@ Table commit_table(int device) {
   return {"cuda commit table", kCudaCommit};
 }
 
-bool holds(const Row& row, const Problem& problem, int precision, int method) {
-  const std::int64_t heads = std::int64_t{problem.batch} * problem.heads_v;
-  return problem.nodes >= row.min_nodes && problem.nodes <= row.max_nodes && heads >= row.min_heads &&
-         (heads <= row.max_heads || row.max_heads == INT_MAX) && (row.precision < 0 || row.precision == precision) &&
-         (row.method < 0 || row.method == method);
+bool holds(const Row& row, const Asked& asked) {
+  const bool any_depth = row.min_depth == 0 && row.max_depth == INT_MAX;
+  return asked.nodes >= row.min_nodes && asked.nodes <= row.max_nodes && asked.heads >= row.min_heads &&
+         (asked.heads <= row.max_heads || row.max_heads == INT_MAX) &&
+         (any_depth || (asked.depth > 0 && asked.depth >= row.min_depth && asked.depth <= row.max_depth)) &&
+         (row.precision < 0 || row.precision == asked.precision) && (row.method < 0 || row.method == asked.method);
 }
 
 std::string condition(const Row& row) {
@@ -72,6 +73,8 @@ std::string condition(const Row& row) {
   if (row.max_nodes < INT_MAX) add(text("nodes <= ", row.max_nodes));
   if (row.min_heads > 0) add(text("heads >= ", row.min_heads));
   if (row.max_heads < INT_MAX) add(text("heads <= ", row.max_heads));
+  if (row.min_depth > 0) add(text("depth >= ", row.min_depth));
+  if (row.max_depth < INT_MAX) add(text("depth <= ", row.max_depth));
   return out.empty() ? "always" : out;
 }
 

@@ -10,10 +10,12 @@
 
 namespace canopy::dispatch {
 
-// Bounds are inclusive. heads = batch * heads_v: the value heads of the batch, which are what the work is spread over.
+// Bounds are inclusive. heads = batch * heads_v: the value heads of the batch, which are what the work is spread over. A row
+// with a bound on the depth holds only where the caller has named one (canopy_verify_params::max_depth).
 struct Row {
   int min_nodes = 0, max_nodes = INT_MAX;
   int min_heads = 0, max_heads = INT_MAX;
+  int min_depth = 0, max_depth = INT_MAX;
   int precision = -1;  // a canopy_precision, -1 any
   int method = -1;     // commit only: a canopy_commit_method, -1 any
   const char* implementation = nullptr;
@@ -48,7 +50,15 @@ struct Gpu {
 // The rule above for built-in tables; `gpus` is not empty.
 const Gpu& nearest(std::span<const Gpu> gpus, const Machine& machine);
 
-bool holds(const Row& row, const Problem& problem, int precision, int method);
+// What a request is looked up by.
+struct Asked {
+  int nodes = 0;
+  std::int64_t heads = 0;
+  int depth = 0;  // 0: unknown
+  int precision = CANOPY_PRECISION_DEFAULT;
+  int method = -1;  // -1: not a commit
+};
+bool holds(const Row& row, const Asked& asked);
 // "nodes >= 4 and heads <= 64", "always": as explain says it and as files write it.
 std::string condition(const Row& row);
 

@@ -1,6 +1,8 @@
 // Tensors that own their memory, and the view of a host problem that the library takes.
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "element.hpp"
 #include "host/host_problem.hpp"
@@ -46,6 +48,21 @@ Error expect_integers(const HostProblem& problem, const char* name, bool wide) {
   if (dtype == CANOPY_I32 || (wide && dtype == CANOPY_I64)) return {};
   return Error::invalid(
       text("tensor ", name, " has dtype ", dtype_name(dtype), ": expected i32", wide ? " or i64" : ""));
+}
+
+// The depth that no tree exceeds, for the dispatcher. A malformed tree's does not matter: it is refused later.
+int deepest(const Problem& p) {
+  std::vector<int> depths(static_cast<std::size_t>(p.nodes));
+  int most = 0;
+  for (int b = 0; b < p.batch; ++b) {
+    const std::int32_t* const parents = p.trees.parents + b * p.trees.row_stride;
+    const int live = p.trees.count ? std::clamp(p.trees.count[b], 0, p.nodes) : p.nodes;
+    for (int i = 0; i < live; ++i) {
+      depths[i] = i > 0 && parents[i] >= 0 && parents[i] < i ? depths[parents[i]] + 1 : 0;
+      most = std::max(most, depths[i]);
+    }
+  }
+  return most;
 }
 
 }  // namespace
@@ -150,6 +167,7 @@ Result<VerifyParams> HostProblem::verify() {
   if (!view) return view.error();
   VerifyParams params = verify_params();
   params.problem = *view;
+  params.max_depth = deepest(*view);
   return params;
 }
 

@@ -19,8 +19,14 @@ struct Size {
   int heads, nodes;
   auto operator<=>(const Size&) const = default;
 };
-using Cell = std::map<std::string, double>;                 // implementation -> median
-using Cells = std::map<Size, std::map<std::string, Cell>>;  // by size and variant
+struct Variant {
+  int depth;
+  std::string text;
+  auto operator<=>(const Variant&) const = default;
+};
+using Cell = std::map<std::string, double>;      // implementation -> median
+using Variants = std::map<Variant, Cell>;
+using Cells = std::map<Size, Variants>;
 
 // The cells that a request of `precision` is decided by: where a precision was asked for by name, those where somebody
 // was asked; elsewhere only whose default happens to be the same was measured, not what else there is.
@@ -31,11 +37,12 @@ Cells cells_of(const Timings& timings, int precision) {
       if ((t.precision == precision) != by_name) continue;
       if (!by_name && std::find(t.same_as.begin(), t.same_as.end(), precision) == t.same_as.end()) continue;
       const Size size{t.heads, t.nodes};
-      if (!by_name && (!cells.count(size) || !cells[size].count(t.variant))) continue;
+      const Variant variant{t.depth, t.variant};
+      if (!by_name && (!cells.count(size) || !cells[size].count(variant))) continue;
       if (by_name)
-        cells[size][t.variant][t.implementation] = t.median;
+        cells[size][variant][t.implementation] = t.median;
       else
-        cells[size][t.variant].emplace(t.implementation, t.median);
+        cells[size][variant].emplace(t.implementation, t.median);
     }
   return cells;
 }
@@ -50,7 +57,7 @@ double best_of(const Cell& cell) {
 struct Regret {
   double worst = 1, logs = 0;  // logs: the sum of the ratios' logarithms
 };
-std::map<std::string, Regret> regrets(const std::map<std::string, Cell>& variants) {
+std::map<std::string, Regret> regrets(const Variants& variants) {
   std::map<std::string, Regret> all;
   for (const auto& [name, median] : variants.begin()->second) all[name] = {};
   for (const auto& [variant, cell] : variants) {
@@ -171,8 +178,137 @@ std::vector<Row> rows_of(const Cells& cells, int precision) {
   return rows;
 }
 
-std::string where(Size size, const std::string& variant) {
-  return text("T=", size.nodes, " heads=", size.heads, " ", variant);
+// The first row's choice that was measured: what was not was refused, or comes after what was.
+const std::string* choice_of(const std::vector<Row>& rows, const Cell& cell, const dispatch::Asked& asked) {
+  for (const Row& row : rows) {
+    if (!dispatch::holds(row, asked)) continue;
+    if (const auto found = cell.find(row.implementation); found != cell.end()) return &found->first;
+  }
+  return nullptr;
+}
+
+// The trees of one size and depth.
+struct Group {
+  Size size;
+  int depth;
+  Variants variants;
+  std::map<std::string, Regret> all;  // of the variants
+  double now = 1;                     // the worst ratio of the rows without a depth
+};
+
+std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, int precision) {
+  std::vector<Group> groups;
+  for (const auto& [size, variants] : cells) {
+    std::map<int, Variants> by_depth;
+    for (const auto& [variant, cell] : variants) by_depth[variant.depth].emplace(variant, cell);
+    for (auto& [depth, own] : by_depth) {
+      if (depth == 0) continue;  // a single node; and 0 says that no depth is named
+      Group group{size, depth, std::move(own), {}, 1};
+      group.all = regrets(group.variants);
+      for (const auto& [variant, cell] : group.variants)
+        if (const std::string* chosen = choice_of(rows, cell, {size.nodes, size.heads, 0, precision}))
+          group.now = std::max(group.now, cell.at(*chosen) / best_of(cell));
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+// What a choice may take on a group: the rule; where nobody keeps it, as little as the best on the whole.
+double allowed(const Group& group) {
+  return group.all.empty() || can_be_kept(group.all) ? kMostTimes
+                                                     : std::min(group.now, choice_of(group.all)->second.worst);
+}
+
+// Whether a row may decide every measured group within its bounds.
+bool fits(const Row& row, const std::vector<Group>& groups, int precision) {
+  return std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+    if (!dispatch::holds(row, {group.size.nodes, group.size.heads, group.depth, precision})) return true;
+    const auto own = group.all.find(row.implementation);
+    return own != group.all.end() && own->second.worst <= allowed(group);
+  });
+}
+
+// The next smaller of the measured numbers, and one more; 0 if there is none.
+int after_smaller(const std::set<int>& numbers, int number) {
+  const auto it = numbers.find(number);
+  return it == numbers.begin() ? 0 : *std::prev(it) + 1;
+}
+int up_to(const std::set<int>& numbers, int number) { return number == *numbers.rbegin() ? INT_MAX : number; }
+
+// Rows for named depths, to stand before `rows`: for groups where those break the rule and one implementation keeps it, or
+// breaks it by less.
+std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, int precision) {
+  const std::vector<Group> groups = groups_of(cells, rows, precision);
+  std::vector<Row> found;
+  for (const Group& group : groups) {
+    if (group.now <= kMostTimes || group.all.empty()) continue;
+    const auto better = choice_of(group.all);
+    if (better->second.worst >= group.now) continue;
+    std::set<int> heads, nodes, depths;
+    for (const Group& other : groups) {
+      heads.insert(other.size.heads), nodes.insert(other.size.nodes);
+      if (other.size == group.size) depths.insert(other.depth);
+    }
+    Row row;
+    row.min_heads = after_smaller(heads, group.size.heads), row.max_heads = up_to(heads, group.size.heads);
+    row.min_nodes = after_smaller(nodes, group.size.nodes), row.max_nodes = up_to(nodes, group.size.nodes);
+    row.min_depth = after_smaller(depths, group.depth), row.max_depth = group.depth;
+    row.precision = precision;
+    row.implementation = kept(better->first);
+    // Bounds that the measured trees do not ask for go, but one on the depth stays.
+    for (auto& [bound, none] : std::initializer_list<std::pair<int Row::*, int>>{
+             {&Row::min_depth, 0}, {&Row::max_depth, INT_MAX}, {&Row::min_heads, 0}, {&Row::min_nodes, 0}}) {
+      Row wider = row;
+      wider.*bound = none;
+      const bool some_depth = wider.min_depth > 0 || wider.max_depth < INT_MAX;
+      if (some_depth && fits(wider, groups, precision)) row = wider;
+    }
+    found.push_back(row);
+  }
+  const auto hull = [](const Row& a, const Row& b) {
+    Row both = a;
+    both.min_heads = std::min(a.min_heads, b.min_heads), both.max_heads = std::max(a.max_heads, b.max_heads);
+    both.min_nodes = std::min(a.min_nodes, b.min_nodes), both.max_nodes = std::max(a.max_nodes, b.max_nodes);
+    both.min_depth = std::min(a.min_depth, b.min_depth), both.max_depth = std::max(a.max_depth, b.max_depth);
+    return both;
+  };
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (std::size_t j = i + 1; j < found.size();) {
+      const Row both = hull(found[i], found[j]);
+      const bool some_depth = both.min_depth > 0 || both.max_depth < INT_MAX;
+      if (found[i].implementation != found[j].implementation || !some_depth || !fits(both, groups, precision)) {
+        ++j;
+        continue;
+      }
+      found[i] = both;
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(j));
+      j = i + 1;
+    }
+  // What another row decides as well goes.
+  for (std::size_t i = 0; i < found.size();) {
+    std::vector<Row> fewer = found;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    const bool kept_without = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+      if (group.all.empty()) return true;
+      std::vector<Row> all = fewer;
+      all.insert(all.end(), rows.begin(), rows.end());
+      return std::all_of(group.variants.begin(), group.variants.end(), [&](const auto& each) {
+        const dispatch::Asked asked{group.size.nodes, group.size.heads, group.depth, precision};
+        const std::string* chosen = choice_of(all, each.second, asked);
+        return chosen && each.second.at(*chosen) <= allowed(group) * best_of(each.second);
+      });
+    });
+    if (kept_without)
+      found = std::move(fewer);
+    else
+      ++i;
+  }
+  return found;
+}
+
+std::string where(Size size, const Variant& variant) {
+  return text("T=", size.nodes, " heads=", size.heads, " ", variant.text);
 }
 
 std::string ratio_text(double ratio) {
@@ -192,10 +328,13 @@ std::set<int> explicit_precisions(const Timings& timings) {
 
 std::vector<Row> rows_from(const Timings& timings) {
   std::vector<Row> rows;
-  for (const int precision : explicit_precisions(timings))
-    for (const Row& row : rows_of(cells_of(timings, precision), precision)) rows.push_back(row);
+  const auto add = [&](const Cells& cells, int precision) {
+    const std::vector<Row> plain = rows_of(cells, precision), deep = depth_rows(cells, plain, precision);
+    for (const auto& list : {deep, plain}) rows.insert(rows.end(), list.begin(), list.end());
+  };
+  for (const int precision : explicit_precisions(timings)) add(cells_of(timings, precision), precision);
   const Cells cells = cells_of(timings, CANOPY_PRECISION_DEFAULT);
-  for (const Row& row : rows_of(cells, -1)) rows.push_back(row);
+  add(cells, -1);
 
   // Geometric mean of the ratios to the best; an implementation that refuses many shapes is not the first to fall back
   // on.
@@ -226,32 +365,29 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
   asked.insert(CANOPY_PRECISION_DEFAULT);
   for (const int precision : asked)
     for (const auto& [size, variants] : cells_of(timings, precision)) {
-      const auto all = regrets(variants);
-      const bool depends = !all.empty() && !can_be_kept(all);  // on the tree, which the table does not see
       for (const auto& [variant, cell] : variants) {
-        const std::string *chosen = nullptr, *best = nullptr;
-        for (const auto& [name, median] : cell)
-          if (!best || median < cell.at(*best)) best = &name;
-        for (const Row& row : rows) {
-          if (size.nodes < row.min_nodes || size.nodes > row.max_nodes || size.heads < row.min_heads ||
-              size.heads > row.max_heads || (row.precision >= 0 && row.precision != precision))
-            continue;
-          // What was not measured here was refused here, or comes after what was.
-          const auto found = cell.find(row.implementation);
-          if (found == cell.end()) continue;
-          chosen = &found->first;
-          break;
-        }
         const std::string cell_name = where(size, variant);
-        if (!chosen) {
+        const std::string* const chosen = choice_of(rows, cell, {size.nodes, size.heads, variant.depth, precision});
+        const std::string* const unnamed = choice_of(rows, cell, {size.nodes, size.heads, 0, precision});
+        if (!chosen || !unnamed) {
           verdict.broken.push_back(text(cell_name, ": no row leads to anything that was measured"));
           continue;
         }
-        const double ratio = cell.at(*chosen) / cell.at(*best);
+        const auto best = std::min_element(cell.begin(), cell.end(),
+                                           [](const auto& a, const auto& b) { return a.second < b.second; });
+        const double ratio = cell.at(*chosen) / best->second;
+        verdict.worst_unnamed = std::max(verdict.worst_unnamed, cell.at(*unnamed) / best->second);
         if (ratio > verdict.worst) verdict.worst = ratio, verdict.worst_cell = cell_name;
-        if (ratio > kMostTimes)
-          (depends && *chosen == choice_of(all)->first ? verdict.by_tree : verdict.broken)
-              .push_back(text(cell_name, ": ", *chosen, " takes ", ratio_text(ratio), " times ", *best));
+        if (ratio <= kMostTimes) continue;
+        // Seen is what a choice for the trees of this depth could have kept.
+        Variants alike;
+        for (const auto& [other, times] : variants)
+          if (other.depth == variant.depth) alike.emplace(other, times);
+        const auto all = regrets(alike);
+        const bool best_anyway = !all.empty() && (*chosen == choice_of(all)->first || *chosen == choice_of(regrets(variants))->first);
+        const bool seen = can_be_kept(all) || !best_anyway;
+        (seen ? verdict.broken : verdict.unseen)
+            .push_back(text(cell_name, ": ", *chosen, " takes ", ratio_text(ratio), " times ", best->first));
       }
     }
   return verdict;
@@ -266,6 +402,8 @@ std::string format_rows(const std::vector<Row>& rows) {
     if (row.max_nodes < INT_MAX) out += text(".max_nodes = ", row.max_nodes, ", ");
     if (row.min_heads > 0) out += text(".min_heads = ", row.min_heads, ", ");
     if (row.max_heads < INT_MAX) out += text(".max_heads = ", row.max_heads, ", ");
+    if (row.min_depth > 0) out += text(".min_depth = ", row.min_depth, ", ");
+    if (row.max_depth < INT_MAX) out += text(".max_depth = ", row.max_depth, ", ");
     if (row.precision >= 0) out += text(".precision = CANOPY_PRECISION_", precisions[row.precision], ", ");
     out += text(".implementation = \"", row.implementation, "\"},\n");
   }

@@ -68,6 +68,7 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       timing.nodes = record.at("T");
       timing.variant = variant_of(record);
       timing.median = record.at("median_us");
+      timing.depth = record.at("depth");
       into.cells.push_back(std::move(timing));
     } catch (const Json::exception& error) {
       return Error::invalid(text(file, ":", number, ": ", error.what(), "; bench/schema.json says what a line holds"));

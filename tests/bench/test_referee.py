@@ -135,20 +135,33 @@ def test_machines_have_folders_without_odd_letters():
     assert [cpu("AMD EPYC"), cpu("Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz")] == ["cpu-amd-epyc", "cpu-intel-xeon-e5-2680-v4"]
 
 
-def test_a_table_names_the_cells_where_the_winner_depends_on_the_tree(program, tmp_path, gpu_environment):
-    """Two trees of one size that want different kernels: no row on T and heads can serve both within 5%; the mean decides."""
+def table_of(program, folder, gpu_environment, trees):
+    """The generated table of a GPU where, on trees of 128 nodes, cuda_fused and cuda_serial_resident took these times."""
     from cells import cell
 
     lines = [gpu_environment]
-    for family, depth, times in (("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 40.0))):
+    for family, depth, times in trees:
         for name, time in zip(("cuda_fused", "cuda_serial_resident"), times, strict=True):
             lines.append(cell(name, time, gpu_environment, family=family, depth=depth))
-    path = tmp_path / "results/gpu-x/sweep.jsonl"
-    records.write(path, lines)
-    (table,) = (text for name, text in dispatch.generate(program, tmp_path / "results").items() if "depends on the tree" in text)
-    named = [line for line in table.splitlines() if "depends on the tree" in line]
-    assert len(named) == 1 and named[0].startswith("// ") and " chain " in named[0] and "cuda_fused takes 2.00 times cuda_serial_resident" in named[0]
-    assert table.splitlines()[-2:] == ['{.implementation = "cuda_fused"},', '{.implementation = "cuda_serial_resident"},']
+    records.write(folder / "results/gpu-x/sweep.jsonl", lines)
+    (table,) = (text for name, text in dispatch.generate(program, folder / "results").items() if name not in ("gpus.inc", "cpu.inc"))
+    return table.splitlines()
+
+
+def test_a_table_keeps_the_rule_by_depth(program, tmp_path, gpu_environment):
+    """Two trees of one size that want different kernels: no row on T and heads can serve both within 5%, one on the depth can."""
+    table = table_of(program, tmp_path, gpu_environment, [("chain", 127, (20.0, 10.0)), ("star", 1, (10.0, 40.0))])
+    assert table[-3:] == ['{.min_depth = 2, .implementation = "cuda_serial_resident"},', '{.implementation = "cuda_fused"},', '{.implementation = "cuda_serial_resident"},']
+    assert "the table's choice is the fastest everywhere; 2.00 where the caller names no depth" in table[1]
+    assert not any("what no table sees" in line for line in table)
+
+
+def test_a_table_names_the_cells_that_no_choice_serves(program, tmp_path, gpu_environment):
+    """Two trees of one size and depth that want different kernels: the mean decides."""
+    table = table_of(program, tmp_path, gpu_environment, [("balanced-2", 7, (20.0, 10.0)), ("random", 7, (10.0, 40.0))])
+    named = [line for line in table if "what no table sees" in line]
+    assert len(named) == 1 and named[0].startswith("// ") and " balanced-2 " in named[0] and "cuda_fused takes 2.00 times cuda_serial_resident" in named[0]
+    assert table[-2:] == ['{.implementation = "cuda_fused"},', '{.implementation = "cuda_serial_resident"},']
 
 
 def test_the_committed_dispatch_tables_are_what_the_results_give(program):

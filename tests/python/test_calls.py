@@ -270,6 +270,14 @@ def test_workspace_of_the_caller(to):
         call(given_, workspace=memory[: memory.shape[0] // 2])
 
 
+def test_a_named_depth_is_a_hint(to):
+    given_ = to(problem(TREES["skewed"]))
+    plain = np.asarray(call(given_))
+    for depth in (1, 7, 1000):  # too small, too: it is a hint
+        assert np.array_equal(np.asarray(call(given_, max_depth=depth)), plain)
+    assert canopy_gdn.explain(**given_, max_depth=3) == canopy_gdn.explain(**given_)  # the CPU's table has no row for it
+
+
 def test_explain_names_the_choice_and_the_refusals(to):
     text = canopy_gdn.explain(**to(problem(TREES["star"])))
     assert text.startswith("runs cpu_closed_form") and "reference_serial" in text

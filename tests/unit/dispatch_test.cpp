@@ -71,7 +71,7 @@ TEST(Dispatch, FirstRowThatHoldsWins) {
     const auto choice = choose(call.params);
     ASSERT_TRUE(choice) << choice.error().message;
     const auto first = std::find_if(rows.begin(), rows.end(),
-                                    [&](const auto& row) { return dispatch::holds(row, call.params.problem, 0, -1); });
+                                    [&](const auto& row) { return dispatch::holds(row, {nodes, 2}); });
     ASSERT_NE(first, rows.end());
     EXPECT_STREQ(choice->implementation->name, first->implementation);
     EXPECT_EQ(choice->because, "row " + std::to_string(first - rows.begin() + 1) + " of the cpu table: " +
@@ -85,18 +85,53 @@ TEST(Dispatch, ConditionsReadAsWords) {
   EXPECT_EQ(dispatch::condition({.max_nodes = 3, .min_heads = 8, .method = CANOPY_COMMIT_STASH}),
             "method stash and nodes <= 3 and heads >= 8");
   EXPECT_EQ(dispatch::condition({.min_nodes = 9, .precision = CANOPY_PRECISION_FAST}), "precision fast and nodes >= 9");
-  Problem p = verify_params().problem;
-  p.nodes = 4, p.batch = 2, p.heads_v = 8;  // 16 value heads in the batch
-  EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_heads = 16, .max_heads = 16}, p, 0, -1));
-  EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p, 0, -1));
-  EXPECT_FALSE(dispatch::holds({.max_nodes = 3}, p, 0, -1));
-  EXPECT_FALSE(dispatch::holds({.min_heads = 17}, p, 0, -1));
-  EXPECT_FALSE(dispatch::holds({.max_heads = 15}, p, 0, -1));
-  EXPECT_FALSE(dispatch::holds({.method = 1}, p, 0, 2));
-  EXPECT_TRUE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, p, CANOPY_PRECISION_FP32, -1));
-  EXPECT_FALSE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, p, CANOPY_PRECISION_DEFAULT, -1));
-  p.batch = 1 << 20, p.heads_v = 1 << 15;  // past 32 bits
-  EXPECT_TRUE(dispatch::holds({.min_heads = 1 << 30}, p, 0, -1));
+  EXPECT_EQ(dispatch::condition({.max_heads = 8, .min_depth = 9, .max_depth = 20}), "heads <= 8 and depth >= 9 and depth <= 20");
+  const dispatch::Asked p{.nodes = 4, .heads = 16};
+  EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_heads = 16, .max_heads = 16}, p));
+  EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p));
+  EXPECT_FALSE(dispatch::holds({.max_nodes = 3}, p));
+  EXPECT_FALSE(dispatch::holds({.min_heads = 17}, p));
+  EXPECT_FALSE(dispatch::holds({.max_heads = 15}, p));
+  EXPECT_FALSE(dispatch::holds({.method = 1}, {.method = 2}));
+  EXPECT_TRUE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, {.precision = CANOPY_PRECISION_FP32}));
+  EXPECT_FALSE(dispatch::holds({.precision = CANOPY_PRECISION_FP32}, p));
+  EXPECT_TRUE(dispatch::holds({.min_heads = 1 << 30}, {.heads = std::int64_t{1} << 35}));  // past 32 bits
+  // An unknown depth is no depth: rows that ask for one are passed over.
+  for (const dispatch::Row& row : {dispatch::Row{.min_depth = 1}, dispatch::Row{.max_depth = 8}}) {
+    EXPECT_FALSE(dispatch::holds(row, p));
+    EXPECT_TRUE(dispatch::holds(row, {.depth = 8}));
+  }
+  EXPECT_FALSE(dispatch::holds({.min_depth = 9}, {.depth = 8}));
+  EXPECT_FALSE(dispatch::holds({.max_depth = 7}, {.depth = 8}));
+}
+
+// In every build, also one without the kernels that it names.
+TEST(Dispatch, TheTableOfTheH200GoesByDepthWhereItIsNamed) {
+  constexpr dispatch::Row rows[] = {
+#include "dispatch/nvidia_h200.inc"
+  };
+  const auto choice = [&](const dispatch::Asked& asked) {
+    return std::string(std::find_if(std::begin(rows), std::end(rows), [&](const auto& row) {
+                         return dispatch::holds(row, asked);
+                       })->implementation);
+  };
+  EXPECT_EQ(choice({.nodes = 256, .heads = 32, .depth = 255}), "cuda_split");
+  EXPECT_EQ(choice({.nodes = 256, .heads = 32, .depth = 8}), "cuda_fused");
+  EXPECT_EQ(choice({.nodes = 256, .heads = 32}), "cuda_fused");
+  const int fp32 = CANOPY_PRECISION_FP32;
+  EXPECT_EQ(choice({.nodes = 128, .heads = 32, .depth = 8, .precision = fp32}), "cuda_hybrid");
+  EXPECT_EQ(choice({.nodes = 128, .heads = 32, .depth = 127, .precision = fp32}), "cuda_serial_resident");
+  EXPECT_EQ(choice({.nodes = 128, .heads = 32, .precision = fp32}), "cuda_serial_resident");
+}
+
+TEST(Dispatch, ADepthIsAHintThatMustMakeSense) {
+  Call call(5);
+  call.params.max_depth = -1;
+  const auto refused = choose(call.params);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "max_depth = -1: expected the depth of the deepest node, or 0 if unknown");
+  call.params.max_depth = 1000;  // a bound may be loose
+  EXPECT_TRUE(choose(call.params));
 }
 
 TEST(Dispatch, CommitGoesByMethod) {

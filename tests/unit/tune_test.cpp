@@ -66,7 +66,7 @@ TEST(Tune, TheLeastWorstOfSeveralTreesOfOneSize) {
   const auto verdict = host::judge_table(rows, timings);
   EXPECT_NEAR(verdict.worst, 10 / 9.7, 1e-12);
   EXPECT_TRUE(verdict.broken.empty());
-  EXPECT_TRUE(verdict.by_tree.empty());
+  EXPECT_TRUE(verdict.unseen.empty());
 }
 
 // The mean decides then, not the worst; a table that chooses otherwise breaks the rule.
@@ -79,13 +79,61 @@ TEST(Tune, WhereTheWinnerDependsOnTheTree) {
   EXPECT_EQ(words(rows), "always -> closed\nalways -> resident\n");
   const auto verdict = host::judge_table(rows, timings);
   EXPECT_TRUE(verdict.broken.empty());
-  ASSERT_EQ(verdict.by_tree.size(), 1u);
-  EXPECT_EQ(verdict.by_tree[0], "T=16 heads=32 chain: closed takes 1.25 times resident");
+  ASSERT_EQ(verdict.unseen.size(), 1u);
+  EXPECT_EQ(verdict.unseen[0], "T=16 heads=32 chain: closed takes 1.25 times resident");
   auto others = rows;
   std::reverse(others.begin(), others.end());
   const auto wrong = host::judge_table(others, timings);
   EXPECT_EQ(wrong.broken.size(), 2u);
-  EXPECT_TRUE(wrong.by_tree.empty());
+  EXPECT_TRUE(wrong.unseen.empty());
+}
+
+// A tree whose depth its callers may name: what two implementations took.
+void add_tree(Timings& timings, int nodes, int heads, int depth, double closed, double resident) {
+  for (const auto& [name, median] : {std::pair{"closed", closed}, {"resident", resident}})
+    timings.cells.push_back({name, 0, {}, heads, nodes, "depth " + std::to_string(depth), median, depth});
+}
+
+TEST(Tune, ANamedDepthDecidesWhereTheSizeCannot) {
+  Timings timings;
+  for (const int heads : {32, 64})
+    for (const int nodes : {16, 64}) {
+      add_tree(timings, nodes, heads, nodes / 8, 10, 13);
+      add_tree(timings, nodes, heads, nodes / 2, 10, 10.4);
+      add_tree(timings, nodes, heads, nodes - 1, 10, heads == 32 ? 8.5 : 9.8);
+    }
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "heads <= 32 and depth >= 9 -> resident\nalways -> closed\nalways -> resident\n");
+  const auto verdict = host::judge_table(rows, timings);
+  EXPECT_NEAR(verdict.worst, 10.4 / 10, 1e-12) << verdict.worst_cell;  // T=64, depth 32
+  EXPECT_NEAR(verdict.worst_unnamed, 10 / 8.5, 1e-12);
+  EXPECT_TRUE(verdict.broken.empty());
+  EXPECT_TRUE(verdict.unseen.empty());
+  EXPECT_EQ(host::format_rows({rows[0]}), "{.max_heads = 32, .min_depth = 9, .implementation = \"resident\"},\n");
+  // The same rows without the first break the rule, and could have kept it.
+  const auto without = host::judge_table({rows.begin() + 1, rows.end()}, timings);
+  EXPECT_EQ(without.broken.size(), 2u);
+  EXPECT_EQ(without.broken[0], "T=16 heads=32 depth 15: closed takes 1.18 times resident");
+}
+
+TEST(Tune, ShallowTreesToo) {
+  Timings timings;
+  for (const int nodes : {16, 64}) {
+    add_tree(timings, nodes, 32, 3, 10, 13);
+    add_tree(timings, nodes, 32, nodes - 1, 20, 10);
+  }
+  EXPECT_EQ(words(host::rows_from(timings)), "depth <= 3 -> closed\nalways -> resident\nalways -> closed\n");
+}
+
+// One depth, two trees, two winners: no row helps.
+TEST(Tune, WhatADepthDoesNotTellApartHasNoRow) {
+  Timings timings;
+  add_tree(timings, 16, 32, 4, 10, 8);
+  timings.cells.push_back({"closed", 0, {}, 32, 16, "warm", 10, 4});
+  timings.cells.push_back({"resident", 0, {}, 32, 16, "warm", 13, 4});
+  const auto rows = host::rows_from(timings);
+  EXPECT_EQ(words(rows), "always -> closed\nalways -> resident\n");
+  EXPECT_EQ(host::judge_table(rows, timings).unseen.size(), 1u);
 }
 
 // Another tree of the size was measured by default only: of fp32 it says what resident takes and nothing of closed.
@@ -152,6 +200,7 @@ TEST(Timings, AreTheCellsThatTheDispatcherMayPick) {
   EXPECT_EQ(cell.same_as, std::vector<int>{CANOPY_PRECISION_HALF});
   EXPECT_EQ(cell.variant, "star depth 3 K=128 V=128 HV/H=3 state f32 cold");
   EXPECT_EQ(cell.median, 7.5);
+  EXPECT_EQ(cell.depth, 3);
 }
 
 TEST(Timings, RefuseWhatIsNoResultFile) {
@@ -177,6 +226,7 @@ TEST(Table, TextReadsBack) {
                         .precision = CANOPY_PRECISION_FP32,
                         .implementation = "cpu_serial_resident"});
   table.rows.push_back({.min_heads = 64, .implementation = "cpu_serial_snapshot"});
+  table.rows.push_back({.min_depth = 9, .max_depth = 40, .implementation = "cpu_serial_snapshot"});
   table.rows.push_back({.implementation = "cpu_closed_form"});
   const std::string text = dispatch::format_table(table, "two\nlines");
   const auto read = dispatch::parse_tables(text, "own");
@@ -202,6 +252,7 @@ TEST(Table, BadTextIsRefusedByItsLine) {
            {head + "nodes <= 4 -> cpu_closed_form\n", "ends without a row 'always"},
            {head + "nodes < 4 -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
            {head + "nodes <= four -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
+           {head + "depth < 4 -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
            {head + "precision odd -> cpu_closed_form\n" + last, "own:3: expected precision default"},
            {head + "always -> cpu_magic\n", "got 'cpu_magic'; run canopy tune again"},
            {head + "always cpu_closed_form\n", "own:3: expected 'CONDITION -> IMPLEMENTATION'"}})

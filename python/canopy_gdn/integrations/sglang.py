@@ -33,12 +33,14 @@ class TreeVerifier:
 
     layers: GDN layers, called by their number 0 .. layers - 1. max_batch, draft_token_num: B and T of the largest step.
     num_k_heads, num_v_heads, head_k_dim, head_v_dim: H, HV, K, V (of one rank under tensor parallelism). conv_width: taps of
-    the short convolution. dtype: of the activations; gate_dtype: of a and b, where it differs.
+    the short convolution. dtype: of the activations; gate_dtype: of a and b, where it differs. max_depth: the depth that no tree
+    exceeds, SGLang's speculative_num_steps; it helps to choose the kernel (chains need none), 0: unknown.
     """
 
     def __init__(self, *, layers: int, max_batch: int, draft_token_num: int, num_k_heads: int, num_v_heads: int,
                  head_k_dim: int = 128, head_v_dim: int = 128, conv_width: int = 4, dtype: torch.dtype = torch.bfloat16,
-                 gate_dtype: torch.dtype | None = None, device: torch.device | str = "cuda") -> None:  # fmt: skip
+                 gate_dtype: torch.dtype | None = None, device: torch.device | str = "cuda",
+                 max_depth: int = 0) -> None:  # fmt: skip
         self.layers, self.max_batch, self.T, self.width = layers, max_batch, draft_token_num, conv_width
         self.heads = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
         self.split = [num_k_heads * head_k_dim, num_k_heads * head_k_dim, num_v_heads * head_v_dim]
@@ -48,6 +50,8 @@ class TreeVerifier:
         self._gates = torch.zeros(*rows, 2, num_v_heads, dtype=gate_dtype or dtype, device=device)  # a, b
         self._a_log = torch.zeros(layers, num_v_heads, device=device)
         self._dt_bias = torch.zeros(layers, num_v_heads, device=device)
+        self.max_depth = max_depth
+        self.depth = 0  # that no tree of the step exceeds
         self.trees: dict[str, Any] = {}  # of the step, with their plan
         self._parameters: dict[int, tuple[Tensor, Tensor]] = {}  # a layer's A_log and dt_bias, for the commit
 
@@ -86,7 +90,8 @@ class TreeVerifier:
                     f"the trees: expected shape [B, draft_token_num] = [{B}, {self.T}], got {list(tree.shape)}; make one "
                     "TreeVerifier for each draft_token_num"
                 )
-        self.batch, self.cache_indices = B, cache_indices
+        chains = retrieve_next_token is None and retrieve_parent_token is None
+        self.batch, self.cache_indices, self.depth = B, cache_indices, self.T - 1 if chains else self.max_depth
         self.trees = {name: tree.int().contiguous() for name, tree in trees.items()}
         # No slots: a padding request's trees are planned, or found malformed, and then never asked for.
         self.trees["plan"] = plan(**self.trees)
@@ -161,7 +166,7 @@ class TreeVerifier:
         gates[:, :, 0].copy_(a.view(B, T, HV))
         gates[:, :, 1].copy_(b.view(B, T, HV))
         o = verify(q.detach().view(B, T, H, K), kept_k, kept_v, a=gates[:, :, 0], b=gates[:, :, 1], a_log=A_log, dt_bias=dt_bias,
-                   l2norm=True, state=ssm_states, slot_index=cache_indices, **self.trees)  # fmt: skip
+                   l2norm=True, state=ssm_states, slot_index=cache_indices, max_depth=self.depth, **self.trees)  # fmt: skip
         return o.view(1, B * T, HV, V)
 
     def update_mamba_state_after_mtp_verify(self, last_correct_step_indices: Tensor, mamba_track_indices: Tensor | None = None,

@@ -33,13 +33,13 @@ class Step:
 
 
 def verify(layer: Any, hidden_states: Tensor, parents: Tensor, cache_params: Any, *, count: Tensor | None = None,
-           plan: Tensor | None = None) -> Step:  # fmt: skip
+           plan: Tensor | None = None, max_depth: int = 0) -> Step:  # fmt: skip
     """Every node of the trees through one layer.
 
     layer: a Qwen3_5GatedDeltaNet module. hidden_states [B, T, hidden]: the nodes' inputs, normalised as the decoder layer does
     before it calls the module. parents [B, T] int32, -1 at the root. cache_params: the model's cache after the committed
     tokens (at least one), which is only read. count [B] int32: live nodes. plan: what canopy_gdn.plan made of the trees, to be
-    shared by the layers of a step.
+    shared by the layers of a step. max_depth: as in canopy_gdn.verify.
 
     Raises CanopyError (a RuntimeError) for a cache without a state or with a longer window than the layer's, and for whatever
     canopy_gdn.verify refuses.
@@ -80,7 +80,7 @@ def verify(layer: Any, hidden_states: Tensor, parents: Tensor, cache_params: Any
             "state_layout": "kv",
             "l2norm": True,
         }
-        o = verify_state(q.unflatten(2, (-1, layer.head_k_dim)), **arguments, **trees)
+        o = verify_state(q.unflatten(2, (-1, layer.head_k_dim)), **arguments, **trees, max_depth=max_depth)
         z = layer.in_proj_z(hidden_states).unflatten(2, (-1, layer.head_v_dim))
         o = layer.norm(o.reshape(-1, layer.head_v_dim), z.reshape(-1, layer.head_v_dim)).view(B, T, -1)
         return Step(layer.out_proj(o), cache, mixed, trees, arguments)
