@@ -1,7 +1,7 @@
 """What is measured: the shapes of the benchmark, as requests of `canopy bench --requests`.
 
     families   trees of T nodes of nine families at batch 1 to 16, between the two on a GPU in four sizes but for two of the families
-    edge       one and two nodes, where walking a tree wins
+    edge       one to four nodes, where walking a tree wins if anywhere
     large      batch 32 and 64
     heads      48 value heads, bf16 states
     specla     SpecLA's trees: top-2 and top-4, depth 4, 12, 24, 16 and 32 nodes

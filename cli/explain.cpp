@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "dispatch/file.hpp"
 #include "parity.hpp"
 
 namespace canopy::cli {
@@ -13,6 +14,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string file, device = "cpu";
   host::ProblemSpec spec;
+  int precision = CANOPY_PRECISION_DEFAULT, max_depth = -1;
   bool json = false;
 };
 
@@ -21,12 +23,14 @@ int run(const CLI::App& command, const Options& options) {
   if (!problem) return fail(problem.error().message);
   auto params = problem->verify();
   if (!params) return fail(params.error().message);
-  if (const Error error = use_device(options.device, params->problem); !error.ok()) return fail(error.message);
   const Problem& view = params->problem;
   host::HostTensor o =
       host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
   params->o = o.view();
+  params->precision = options.precision;
+  if (options.max_depth >= 0) params->max_depth = options.max_depth;
   if (const Error error = check(*params); !error.ok()) return fail(error.message);
+  if (const Error error = use_device(options.device, params->problem); !error.ok()) return fail(error.message);
   const auto text = explain(*params);
   if (!text) return fail(text.error().message);
   if (!options.json) {
@@ -58,6 +62,14 @@ void add_explain_command(CLI::App& app, int& status) {
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or describe one with the options below");
   add_device_option(*command, options->device);
+  std::vector<std::pair<std::string, int>> precisions;
+  for (int i = 0; i <= CANOPY_PRECISION_FAST; ++i) precisions.emplace_back(dispatch::kPrecisions[i], i);
+  command->add_option("--precision", options->precision, "default, fp32, precise, half or fast")
+      ->transform(CLI::CheckedTransformer(precisions));
+  command
+      ->add_option("--max-depth", options->max_depth,
+                   "the depth that a caller names; 0: none (default: that of the deepest tree)")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

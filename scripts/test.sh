@@ -5,14 +5,15 @@ cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8 CTEST_OUTPUT_ON_FAILURE=1
 jobs=$(nproc)
 started=$SECONDS
-counts=$(mktemp) # a line a section: tests passed, tests failed, its exit status, its name
-trap 'rm -f "$counts" "$counts".*' EXIT
+logs=$(mktemp -d) || exit 1
+counts=$logs/counts # a line a section: tests passed, tests failed, its exit status, its name
+trap 'rm -rf "$logs"' EXIT
+trap 'cat "$logs/python" 2> /dev/null; kill $(jobs -p) 2> /dev/null; exit 130' INT TERM
 
 # SECTION COMMAND...: runs it under a heading; what ctest, pytest and vitest count in its output is added up.
 section() {
-  local name=$1 log from=$SECONDS status tests broken more bad
+  local name=$1 log=$logs/$BASHPID from=$SECONDS status tests broken more bad
   shift
-  log=$(mktemp)
   printf '\n== %s [%d s]\n' "$name" $((SECONDS - started))
   "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
@@ -22,14 +23,13 @@ section() {
   read -r more bad < <(sed -n -e '/^[0-9].* in [0-9.]*s/p' -e '/^ *Tests  /p' "$log" | awk '{for (i = 2; i <= NF; ++i) {if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^(failed|error)/) f += $(i - 1)}} END {print p + 0, f + 0}')
   printf '%d %d %d %s\n' $((tests - broken + more)) $((broken + bad)) "$status" "$name" >> "$counts"
   printf '== %s: %s in %d s\n' "$name" "$([ "$status" = 0 ] && echo ok || echo FAILED)" $((SECONDS - from))
-  rm -f "$log"
   return "$status"
 }
 
 run_tests() { ctest --preset "$1" --parallel "$jobs" --no-tests=error; }
 
-set_up() { for what in test python page-test; do scripts/setup.sh $what || return; done; }
-build_release() { scripts/build.sh default build -DCANOPY_CUDA=AUTO -DCANOPY_SM80_SAMPLE=ON -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
+# With nvcc the kernels have to build: AUTO would leave them out with a word in a log.
+build_release() { scripts/build.sh default build "-DCANOPY_CUDA=$(command -v nvcc > /dev/null && echo ON || echo OFF)" -DCANOPY_SM80_SAMPLE=ON -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
 # The heavy tables are for the release build; under the sanitizers the unit tests reach the same code.
 # Without the program: its option parser alone takes longer to build this way than all the rest.
 asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit -DCANOPY_PROGRAM=OFF && run_tests asan; }
@@ -53,15 +53,15 @@ bench() {
   python3 bench/schema.py && python3 bench/dispatch.py --check --program build/canopy &&
     build-python/venv/bin/python -m pytest tests/bench
 }
-page() { scripts/page.sh test; }
+page() { scripts/setup.sh page-test && scripts/page.sh test; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
   aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -fno-exceptions -DCANOPY_ISA=baseline -Iinclude -Isrc \
     -c src/cpu/kernels.cpp -o build/kernels-aarch64.o
 }
 
-# Beside one another, since these keep one core busy; their output is shown when both are done. The page stands alone: it is held
-# to times.
+# Two lists of sections beside one another, since Python's keep one core busy; what they say is shown when both are done. The page
+# stands alone: it is held to times.
 python_sections() {
   section "Python" python_tests
   section "benchmarks" bench
@@ -76,18 +76,27 @@ other_sections() {
   section "fuzzing" fuzz
 }
 
-if section "set-up" set_up && section "build" build_release; then
+if section "set-up" scripts/setup.sh test && section "build" build_release; then
   section "tests" run_tests default
   section "self-test" build/canopy verify --self-test
   section "page" page
-  python_sections > "$counts.python" 2>&1 &
+  section "set-up of Python" scripts/setup.sh python
+  python_sections > "$logs/python" 2>&1 &
   other_sections
   wait
-  cat "$counts.python"
+  cat "$logs/python"
 fi
 
 echo
 awk '$3 != 0 {$1 = $2 = $3 = ""; print "failed:" $0}' "$counts" | sed 's/: */: /'
 echo "total $((SECONDS - started)) s"
-# Tests and sections together.
-awk '{passed += $1 + ($3 == 0); failed += $2 + ($3 != 0)} END {print passed + 0 " passed, " failed + 0 " failed"; exit failed > 0}' "$counts"
+# Tests and sections together. A section that left no line, since it was killed or never begun, has failed.
+sections=$(grep -o 'section "[^"]*" ' scripts/test.sh | wc -l)
+awk -v sections="$sections" '
+  {passed += $1 + ($3 == 0); failed += $2 + ($3 != 0)}
+  END {
+    if (NR < sections) print "not run to their end: " sections - NR " of " sections " sections"
+    failed += sections - NR
+    print passed + 0 " passed, " failed + 0 " failed"
+    exit failed > 0
+  }' "$counts"

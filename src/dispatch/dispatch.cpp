@@ -1,6 +1,8 @@
 // The dispatcher: the first row of the device's table whose conditions hold and whose implementation takes the params.
 #include "dispatch/dispatch.hpp"
 
+#include <algorithm>
+
 #include "check.hpp"
 #include "dispatch/table.hpp"
 #include "message.hpp"
@@ -49,8 +51,9 @@ Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
   const Problem& p = params.problem;
   const auto table = verify_table(p.device);
   if (!table) return table.error();
+  const int depth = std::min(params.max_depth, p.nodes - 1);  // a loose bound says no more than the size
   return walk(*table, verify_implementations(), params,
-              {p.nodes, std::int64_t{p.batch} * p.heads_v, params.max_depth, params.precision});
+              {p.nodes, std::int64_t{p.batch} * p.heads_v, depth, params.precision});
 }
 
 Result<Choice<CommitParams>> pick(const CommitParams& params) {

@@ -52,6 +52,7 @@ Error expect_integers(const HostProblem& problem, const char* name, bool wide) {
 
 // The depth that no tree exceeds, for the dispatcher. A malformed tree's does not matter: it is refused later.
 int deepest(const Problem& p) {
+  if (p.nodes < 1 || p.nodes > kMaxNodes) return 0;
   std::vector<int> depths(static_cast<std::size_t>(p.nodes));
   int most = 0;
   for (int b = 0; b < p.batch; ++b) {

@@ -119,25 +119,22 @@ std::vector<Reach> reaches(const Cells& cells, int heads) {
   return out;
 }
 
-const char* choice_at(const std::vector<Row>& rows, Size size) {
-  for (const Row& row : rows)
-    if (size.nodes >= row.min_nodes && size.nodes <= row.max_nodes && size.heads >= row.min_heads &&
-        size.heads <= row.max_heads)
-      return row.implementation;
-  return nullptr;
-}
-
-// Rows that change no choice go, from the top.
+// Rows that change no choice go, from the top; all are of one precision and of any depth.
 void drop_idle(std::vector<Row>& rows, const Cells& cells) {
   std::set<int> heads{INT_MAX}, nodes{256};
   for (const auto& [size, variants] : cells) {
     heads.insert({size.heads, size.heads + 1});
     nodes.insert({size.nodes, size.nodes + 1});
   }
+  const auto choice = [](const std::vector<Row>& list, int h, int n) -> const char* {
+    for (const Row& row : list)
+      if (dispatch::holds(row, {.nodes = n, .heads = h, .precision = row.precision})) return row.implementation;
+    return nullptr;
+  };
   const auto same = [&](const std::vector<Row>& a, const std::vector<Row>& b) {
     for (const int h : heads)
       for (const int n : nodes)
-        if (choice_at(a, {h, n}) != choice_at(b, {h, n})) return false;
+        if (choice(a, h, n) != choice(b, h, n)) return false;
     return true;
   };
   for (std::size_t i = 0; i < rows.size();) {
@@ -179,7 +176,7 @@ std::vector<Row> rows_of(const Cells& cells, int precision) {
 }
 
 // The first row's choice that was measured: what was not was refused, or comes after what was.
-const std::string* choice_of(const std::vector<Row>& rows, const Cell& cell, const dispatch::Asked& asked) {
+const std::string* taken_by(const std::vector<Row>& rows, const Cell& cell, const dispatch::Asked& asked) {
   for (const Row& row : rows) {
     if (!dispatch::holds(row, asked)) continue;
     if (const auto found = cell.find(row.implementation); found != cell.end()) return &found->first;
@@ -193,7 +190,9 @@ struct Group {
   int depth;
   Variants variants;
   std::map<std::string, Regret> all;  // of the variants
-  double now = 1;                     // the worst ratio of the rows without a depth
+  double now = 1;                     // the worst ratio of the rows without a depth; infinite where none was measured
+
+  dispatch::Asked asked(int precision) const { return {size.nodes, size.heads, depth, precision}; }
 };
 
 std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, int precision) {
@@ -205,27 +204,27 @@ std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, i
       if (depth == 0) continue;  // a single node; and 0 says that no depth is named
       Group group{size, depth, std::move(own), {}, 1};
       group.all = regrets(group.variants);
-      for (const auto& [variant, cell] : group.variants)
-        if (const std::string* chosen = choice_of(rows, cell, {size.nodes, size.heads, 0, precision}))
-          group.now = std::max(group.now, cell.at(*chosen) / best_of(cell));
+      for (const auto& [variant, cell] : group.variants) {
+        const std::string* chosen = taken_by(rows, cell, {size.nodes, size.heads, 0, precision});
+        group.now = std::max(group.now, chosen ? cell.at(*chosen) / best_of(cell) : HUGE_VAL);
+      }
       groups.push_back(std::move(group));
     }
   }
   return groups;
 }
 
-// What a choice may take on a group: the rule; where nobody keeps it, as little as the best on the whole.
-double allowed(const Group& group) {
-  return group.all.empty() || can_be_kept(group.all) ? kMostTimes
-                                                     : std::min(group.now, choice_of(group.all)->second.worst);
+// Whether a choice may stand for trees: it keeps the rule, or nobody does and it is the best on the whole.
+bool allowed(const std::map<std::string, Regret>& all, const std::string& name) {
+  const auto own = all.find(name);
+  if (own == all.end()) return false;
+  return can_be_kept(all) ? own->second.worst <= kMostTimes : own == choice_of(all);
 }
 
 // Whether a row may decide every measured group within its bounds.
 bool fits(const Row& row, const std::vector<Group>& groups, int precision) {
   return std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
-    if (!dispatch::holds(row, {group.size.nodes, group.size.heads, group.depth, precision})) return true;
-    const auto own = group.all.find(row.implementation);
-    return own != group.all.end() && own->second.worst <= allowed(group);
+    return !dispatch::holds(row, group.asked(precision)) || allowed(group.all, row.implementation);
   });
 }
 
@@ -247,7 +246,8 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
     if (better->second.worst >= group.now) continue;
     std::set<int> heads, nodes, depths;
     for (const Group& other : groups) {
-      heads.insert(other.size.heads), nodes.insert(other.size.nodes);
+      heads.insert(other.size.heads);
+      if (other.size.heads == group.size.heads) nodes.insert(other.size.nodes);
       if (other.size == group.size) depths.insert(other.depth);
     }
     Row row;
@@ -289,17 +289,14 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
   for (std::size_t i = 0; i < found.size();) {
     std::vector<Row> fewer = found;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    const bool kept_without = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
-      if (group.all.empty()) return true;
-      std::vector<Row> all = fewer;
-      all.insert(all.end(), rows.begin(), rows.end());
-      return std::all_of(group.variants.begin(), group.variants.end(), [&](const auto& each) {
-        const dispatch::Asked asked{group.size.nodes, group.size.heads, group.depth, precision};
-        const std::string* chosen = choice_of(all, each.second, asked);
-        return chosen && each.second.at(*chosen) <= allowed(group) * best_of(each.second);
-      });
+    std::vector<Row> all = fewer;
+    all.insert(all.end(), rows.begin(), rows.end());
+    const bool idle = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+      if (!dispatch::holds(found[i], group.asked(precision))) return true;
+      const std::string* chosen = taken_by(all, group.variants.begin()->second, group.asked(precision));
+      return chosen && allowed(group.all, *chosen);
     });
-    if (kept_without)
+    if (idle)
       found = std::move(fewer);
     else
       ++i;
@@ -365,29 +362,31 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
   asked.insert(CANOPY_PRECISION_DEFAULT);
   for (const int precision : asked)
     for (const auto& [size, variants] : cells_of(timings, precision)) {
+      const auto whole = regrets(variants);
       for (const auto& [variant, cell] : variants) {
         const std::string cell_name = where(size, variant);
-        const std::string* const chosen = choice_of(rows, cell, {size.nodes, size.heads, variant.depth, precision});
-        const std::string* const unnamed = choice_of(rows, cell, {size.nodes, size.heads, 0, precision});
+        const std::string* const chosen = taken_by(rows, cell, {size.nodes, size.heads, variant.depth, precision});
+        const std::string* const unnamed = taken_by(rows, cell, {size.nodes, size.heads, 0, precision});
         if (!chosen || !unnamed) {
           verdict.broken.push_back(text(cell_name, ": no row leads to anything that was measured"));
           continue;
         }
-        const auto best = std::min_element(cell.begin(), cell.end(),
-                                           [](const auto& a, const auto& b) { return a.second < b.second; });
-        const double ratio = cell.at(*chosen) / best->second;
-        verdict.worst_unnamed = std::max(verdict.worst_unnamed, cell.at(*unnamed) / best->second);
+        const double best = best_of(cell), ratio = cell.at(*chosen) / best, ratio_unnamed = cell.at(*unnamed) / best;
+        const auto says = [&](const std::string& name, double times) {
+          const auto winner = std::find_if(cell.begin(), cell.end(), [&](const auto& each) { return each.second == best; });
+          return text(name, " takes ", ratio_text(times), " times ", winner->first);
+        };
+        verdict.worst_unnamed = std::max(verdict.worst_unnamed, ratio_unnamed);
         if (ratio > verdict.worst) verdict.worst = ratio, verdict.worst_cell = cell_name;
+        if (ratio_unnamed > kMostTimes && can_be_kept(whole) && whole.count(*unnamed))
+          verdict.broken.push_back(text(cell_name, ", no depth named: ", says(*unnamed, ratio_unnamed)));
         if (ratio <= kMostTimes) continue;
-        // Seen is what a choice for the trees of this depth could have kept.
-        Variants alike;
+        Variants alike;  // the trees of this depth
         for (const auto& [other, times] : variants)
           if (other.depth == variant.depth) alike.emplace(other, times);
         const auto all = regrets(alike);
-        const bool best_anyway = !all.empty() && (*chosen == choice_of(all)->first || *chosen == choice_of(regrets(variants))->first);
-        const bool seen = can_be_kept(all) || !best_anyway;
-        (seen ? verdict.broken : verdict.unseen)
-            .push_back(text(cell_name, ": ", *chosen, " takes ", ratio_text(ratio), " times ", best->first));
+        const bool unseen = !can_be_kept(all) && (allowed(all, *chosen) || (!whole.empty() && *chosen == choice_of(whole)->first));
+        (unseen ? verdict.unseen : verdict.broken).push_back(text(cell_name, ": ", says(*chosen, ratio)));
       }
     }
   return verdict;

@@ -15,8 +15,8 @@ def run(program, *arguments, table=None):
     return subprocess.run([program, *arguments], capture_output=True, text=True, env=environment)
 
 
-def because(program, nodes, table=None):
-    done = run(program, "explain", "--nodes", str(nodes), *SMALL, "--json", table=table)
+def because(program, nodes, table=None, *options):
+    done = run(program, "explain", "--nodes", str(nodes), *SMALL, "--json", *options, table=table)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -39,6 +39,22 @@ def test_the_row_that_holds_decides(program, tmp_path):
     small, large = because(program, 8, table), because(program, 9, table)
     assert small["choice"] == "cpu_serial_snapshot" and small["because"].startswith("row 1 ") and "nodes <= 8" in small["because"]
     assert large["choice"] == "cpu_serial_resident" and large["because"].startswith("row 2 ")
+
+
+def test_a_depth_decides_where_it_is_named(program, tmp_path):
+    machine = json.loads(run(program, "env", "--json").stdout)["cpu"]
+    table = tmp_path / "own"
+    table.write_text(f"canopy dispatch 1\nfor cpu: {machine}\nprecision fp32 -> cpu_closed_form\ndepth >= 12 -> cpu_serial_snapshot\nalways -> cpu_serial_resident\n")
+    choice = lambda nodes, *options: because(program, nodes, table, *options)["choice"]
+    assert choice(16, "--family", "chain") == "cpu_serial_snapshot"
+    assert choice(16, "--family", "star") == "cpu_serial_resident"
+    assert choice(16, "--family", "chain", "--max-depth", "0") == "cpu_serial_resident", "none named"
+    assert choice(16, "--family", "star", "--max-depth", "1000") == "cpu_serial_snapshot", "a loose bound says: at most 15"
+    assert choice(12, "--family", "star", "--max-depth", "1000") == "cpu_serial_resident", "at most 11"
+    assert choice(16, "--family", "chain", "--precision", "fp32") == "cpu_closed_form"
+    for option, value in (("--precision", "double"), ("--max-depth", "-1")):
+        done = run(program, "explain", "--nodes", "4", option, value, *SMALL)
+        assert done.returncode == 2 and option in done.stderr and value in done.stderr, done.stderr
 
 
 def test_another_machines_table_is_left_alone(program, tmp_path):

@@ -176,6 +176,34 @@ void forms(Report& report, bool light) {
         });
 }
 
+// More heads than SMs (the emulated GPU has four), where CTAs take whole heads, on trees of several blocks: all types
+// and layouts, keys that forget nothing, large states.
+void crowded(Report& report, bool light) {
+  const auto with = [&](const char* family, int nodes, auto change) {
+    ProblemSpec spec = base(family, nodes);
+    spec.batch = light ? 1 : 24, spec.heads_k = 4, spec.heads_v = 8, spec.ragged = spec.slots = !light;
+    change(spec);
+    check_all(report, "crowded", spec);
+  };
+  const auto hostile = [](ProblemSpec& spec) {
+    spec.keys = Keys::similar, spec.key_cosine = 0.99, spec.gates = Gates::zero, spec.betas = Betas::one;
+  };
+  for (const canopy_dtype input : {CANOPY_BF16, CANOPY_F16})
+    for (const canopy_dtype state : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
+      for (const canopy_state_layout layout : {CANOPY_STATE_VK, CANOPY_STATE_KV}) {
+        if (light && (state == CANOPY_F16 || (state == CANOPY_BF16) != (layout == CANOPY_STATE_KV))) continue;
+        with("random", light ? 20 : 50,
+             [&](ProblemSpec& spec) { spec.input = input, spec.state = state, spec.layout = layout; });
+      }
+  with("random", light ? 20 : 100,
+       [](ProblemSpec& spec) { spec.raw_gates = spec.l2norm = true, spec.state_scale = 1e4; });
+  with("chain", light ? 20 : 128, hostile);
+  if (light) return;
+  with("best-first", 128, [](ProblemSpec&) {});
+  with("chain", 64, [&](ProblemSpec& spec) { hostile(spec), spec.input = CANOPY_F16; });
+  for (const char* family : {"best-first", "spine", "chain"}) with(family, 200, [](ProblemSpec&) {});
+}
+
 // Links instead of parents, and 64-bit slots.
 void links(Report& report, int nodes) {
   ProblemSpec spec = base("random", nodes);
@@ -275,6 +303,7 @@ void test_parity(Report& report, bool light) {
   inputs(report, light);
   types(report, light);
   forms(report, light);
+  crowded(report, light);
   for (const int nodes : {13, light ? 20 : 120}) links(report, nodes);
   for (const int nodes : {13, light ? 20 : 50}) strides(report, nodes);
   if (!light) far_slot(report);

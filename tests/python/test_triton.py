@@ -1,4 +1,4 @@
-"""The Triton contenders against the oracle: under Triton's interpreter on small shapes here, on a GPU with device.py."""
+"""The Triton contenders against the oracle: under Triton's interpreter on small shapes here, on a GPU with tests/python/gpu/run.py."""
 
 import numpy as np
 import pytest

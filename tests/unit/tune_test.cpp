@@ -125,6 +125,45 @@ TEST(Tune, ShallowTreesToo) {
   EXPECT_EQ(words(host::rows_from(timings)), "depth <= 3 -> closed\nalways -> resident\nalways -> closed\n");
 }
 
+// Nothing was measured on every tree of a size: its depths have rows of their own, and the judge lives.
+TEST(Tune, TreesThatShareNoImplementation) {
+  Timings timings;
+  const auto one = [&](int nodes, int depth, const char* fast, const char* slow) {
+    timings.cells.push_back({fast, 0, {}, 32, nodes, "", 10, depth});
+    timings.cells.push_back({slow, 0, {}, 32, nodes, "", 20, depth});
+  };
+  one(16, 3, "a", "b"), one(16, 15, "c", "d"), one(64, 3, "b", "a"), one(64, 63, "c", "d");
+  const auto rows = host::rows_from(timings);
+  const auto verdict = host::judge_table(rows, timings);
+  EXPECT_EQ(verdict.worst, 1) << words(rows);
+  EXPECT_TRUE(verdict.broken.empty()) << verdict.broken[0];
+  EXPECT_FALSE(host::judge_table({rows.end() - 1, rows.end()}, timings).broken.empty());
+}
+
+// A group that nobody can keep gets what is best on it on the whole, also from a row that other groups asked for.
+TEST(Tune, AGroupThatNobodyKeepsIsNoOneElses) {
+  Timings timings;
+  for (const int depth : {2, 6}) add_tree(timings, 16, 32, depth, 20, 10);
+  for (const int depth : {4, 15}) add_tree(timings, 16, 32, depth, 10, 20);
+  timings.cells.push_back({"closed", 0, {}, 32, 16, "another", 20, 4});
+  timings.cells.push_back({"resident", 0, {}, 32, 16, "another", 19, 4});
+  const auto rows = host::rows_from(timings);
+  const auto verdict = host::judge_table(rows, timings);
+  EXPECT_TRUE(verdict.broken.empty()) << verdict.broken[0] << "\n" << words(rows);
+  EXPECT_EQ(verdict.unseen.size(), 1u);
+}
+
+// Where one choice keeps the rule on every tree of a size, callers who name no depth are owed it too.
+TEST(Tune, TheRuleHoldsWithoutADepthWhereItCan) {
+  Timings timings;
+  for (const int depth : {3, 15}) add_tree(timings, 16, 32, depth, 20, 10);
+  const Row resident{.min_depth = 1, .implementation = "resident"}, closed{.implementation = "closed"};
+  const auto verdict = host::judge_table({resident, closed}, timings);
+  EXPECT_EQ(verdict.worst, 1);
+  ASSERT_EQ(verdict.broken.size(), 2u);
+  EXPECT_EQ(verdict.broken[0], "T=16 heads=32 depth 3, no depth named: closed takes 2.00 times resident");
+}
+
 // One depth, two trees, two winners: no row helps.
 TEST(Tune, WhatADepthDoesNotTellApartHasNoRow) {
   Timings timings;
@@ -201,6 +240,16 @@ TEST(Timings, AreTheCellsThatTheDispatcherMayPick) {
   EXPECT_EQ(cell.variant, "star depth 3 K=128 V=128 HV/H=3 state f32 cold");
   EXPECT_EQ(cell.median, 7.5);
   EXPECT_EQ(cell.depth, 3);
+}
+
+TEST(Timings, RefuseDepthsThatNoTreeHas) {
+  for (const char* depth : {"-1", "256"}) {
+    Timings timings;
+    std::string text = kEnvironment + line("cuda_fused");
+    text.replace(text.find("\"depth\":3"), 9, std::string("\"depth\":") + depth);
+    const Error error = host::read_timings(text, "x.jsonl", CANOPY_CUDA, timings);
+    EXPECT_EQ(error.message, "x.jsonl:2: depth = " + std::string(depth) + ": expected 0 to 255");
+  }
 }
 
 TEST(Timings, RefuseWhatIsNoResultFile) {

@@ -78,7 +78,7 @@ def fla(name: str, nodes: int = 128) -> str:
     apart = relative(state.swapaxes(-1, -2), arguments["state"].double().cpu().numpy())
     theirs = relative(o, expected)
     return (
-        f"o {relative(mine, o.double().cpu().numpy()):.1e} apart (from fp64: canopy {within(relative(mine, expected), 4e-3)}, FLA {theirs:.1e}), "
+        f"{within(relative(mine, o.double().cpu().numpy()), 1e-2, 'o apart')} (from fp64: canopy {within(relative(mine, expected), 4e-3)}, FLA {theirs:.1e}), "
         + within(apart, 1e-2, "states apart")
     )
 

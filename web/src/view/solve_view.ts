@@ -197,7 +197,7 @@ export class SolveView {
 
   private drawTree(): void {
     if (!this.tree || !this.treeWidth) return;
-    this.view.draw(this.tree, this.node, this.treeWidth, Math.min(360, Math.max(220, this.treeWidth * 0.66)), "The tree as the solver sees it");
+    this.view.draw(this.tree, Math.min(this.node, this.tree.nodes - 1), this.treeWidth, Math.min(360, Math.max(220, this.treeWidth * 0.66)), "The tree as the solver sees it");
     this.paint();
   }
 
