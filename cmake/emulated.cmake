@@ -27,7 +27,11 @@ foreach(target canopy_emulated gpu_test_emulated)
   target_compile_definitions(${target} PRIVATE CANOPY_WITH_CUDA=1 __CUDA_ARCH__=${CANOPY_EMULATED_ARCHITECTURE}0
     CANOPY_VERSION="${PROJECT_VERSION}")
 endforeach()
+# Four SMs, and trees and batches that a CPU gets through: 3 heads are many there, 6 are more than tuning.hpp's wide CTAs ask for.
+target_compile_definitions(canopy_emulated PRIVATE CANOPY_HEADS_STAND_FOR=24)
 target_link_libraries(gpu_test_emulated PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
 if(OpenMP_CXX_FOUND)
-  target_link_libraries(gpu_test_emulated PRIVATE OpenMP::OpenMP_CXX)
+  # Four SMs, and trees and batches that a CPU gets through: 3 heads are many there, 6 are more than tuning.hpp's wide CTAs ask for.
+target_compile_definitions(canopy_emulated PRIVATE CANOPY_HEADS_STAND_FOR=24)
+target_link_libraries(gpu_test_emulated PRIVATE OpenMP::OpenMP_CXX)
 endif()

@@ -42,8 +42,8 @@ FusedInstance pick(const VerifyParams& params, int architecture) {
   const FusedTuning& tuning = fused_tuning(architecture);
   const std::int64_t heads = std::int64_t{p.batch} * p.heads_v;
   const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16, square = long_keys && p.dim_v == 128;
-  const bool wide = square && p.q.dtype != CANOPY_F32 && heads >= tuning.wide_from_heads;
-  const bool few = square && bf16 && (heads >= tuning.few_from_heads || p.nodes <= tuning.few_to_nodes);
+  const bool wide = square && p.q.dtype != CANOPY_F32 && tuned_heads(p) >= tuning.wide_from_heads;
+  const bool few = square && bf16 && (tuned_heads(p) >= tuning.few_from_heads || p.nodes <= tuning.few_to_nodes);
   switch (precision_of(params)) {
     case CANOPY_PRECISION_FP32:
       return long_keys ? fused_fp32_128() : fused_fp32_64();

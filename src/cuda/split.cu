@@ -35,7 +35,7 @@ SplitInstance pick(const VerifyParams& params) {
   const bool long_keys = p.dim_k == 128;
   if (precise(params)) return long_keys ? split_precise_narrow_bf16_128() : split_precise_narrow_bf16_64();
   const int wide_from = fused_tuning(this_architecture()).wide_from_heads;
-  if (long_keys && p.dim_v == 128 && std::int64_t{p.batch} * p.heads_v >= wide_from)
+  if (long_keys && p.dim_v == 128 && tuned_heads(p) >= wide_from)
     return {split_half_narrow_bf16_128().factors, split_half_wide_bf16_128()};
   return long_keys ? split_half_narrow_bf16_128() : split_half_narrow_bf16_64();
 }

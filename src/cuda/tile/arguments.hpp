@@ -72,6 +72,15 @@ inline int multiprocessors() {
   return count;
 }
 
+// The value heads of the batch as tuning.hpp's thresholds count them. On the emulated GPU, which has four SMs, one stands for
+// many (cmake/emulated.cmake).
+#ifndef CANOPY_HEADS_STAND_FOR
+#define CANOPY_HEADS_STAND_FOR 1
+#endif
+inline std::int64_t tuned_heads(const Problem& p) {
+  return std::int64_t{p.batch} * p.heads_v * CANOPY_HEADS_STAND_FOR;
+}
+
 inline float scale_of(const Problem& p) {
   return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k));
 }
