@@ -20,6 +20,7 @@ def draw(results: Results) -> Any:
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "canopy", "svg.fonttype": "none"}  # the same small file from the same results
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     machines = list(results.cells)
     figure, axes = plt.subplots(len(machines), 2, figsize=(9, 3.4 * len(machines)), squeeze=False, sharex=True)
@@ -36,8 +37,11 @@ def draw(results: Results) -> Any:
             axis.set_title(f"{results.hardware(machine)}, against {kind.replace('_', ' ')}", fontsize=10)
             axis.set(xlabel="nodes T", yscale="log")
             axis.set_xscale("log", base=2)
-            for ticks in (axis.xaxis.set_major_formatter, axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-                ticks("{x:g}")
+            least, most = axis.get_ylim()
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 7) if most < 10 * least else (1, 2, 5)))
+            axis.yaxis.set_minor_formatter(NullFormatter())
+            for ticks in (axis.xaxis, axis.yaxis):
+                ticks.set_major_formatter("{x:g}")
         axes[row][0].set_ylabel("serial time / one solve")
         axes[row][0].legend(title="solid: best-first\ndotted: chains", fontsize=8, title_fontsize=8)
     figure.tight_layout()

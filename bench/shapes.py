@@ -7,6 +7,7 @@
     specla     SpecLA's trees: top-2 and top-4, depth 4, 12, 24, 16 and 32 nodes
     real       the published trees of data/trees
     grid       depth by width: spines whose levels all have the same number of nodes
+    as called  raw gates and the L2 norm inside the kernel, beside gates and normalised keys that are given (GPU)
     alike      chains whose keys lean on one vector, beside those of random keys: what a series loses by depth (GPU)
     commit     the state after the accepted path, all layers in one launch (GPU)
 
@@ -43,6 +44,7 @@ QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "
 CORE_TREES = {"chain": (2, 4, 8, 16, 32, 64, 128, 256), "best-first-4": (3, 8, 16, 32, 64, 128, 256), "balanced-2": (64, 128, 256)}
 PLAIN = ("chain", "best-first-4")
 ALIKE: dict[str, Any] = {"keys": "similar", "cosine": 0.9}
+AS_CALLED: dict[str, Any] = {"raw_gates": True, "l2norm": True}  # as a model calls the layer
 LEVELS, WIDTHS = (2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -97,6 +99,8 @@ def core(batch: int) -> Iterator[Request]:
         yield from (of_family("cuda", label, nodes, batch) for nodes in sizes)
     for nodes in CORE_TREES["chain"]:
         yield of_family("cuda", "chain", nodes, batch) | ALIKE | {"name": "chain, keys alike"}
+    for nodes in (16, 64, 128):
+        yield of_family("cuda", "best-first-4", nodes, batch) | AS_CALLED | {"name": "best-first-4, raw gates and norm"}
 
 
 def weight(request: Request) -> int:

@@ -96,6 +96,21 @@ def peers_elsewhere(results: Results) -> str:
     return table(["kernel", "GPU", "batch", "tree", *(f"T={T}" for T in NODES)], rows or [[NOT_MEASURED] + [""] * 10])
 
 
+def as_called(results: Results) -> str:
+    """The fused kernel on raw gates and unnormalised keys, as models call the layer, beside the same with both given."""
+    rows = []
+    for machine in results.cells:
+        for B in (1, 16) if results.device(machine) == "cuda" else ():
+            for T in (16, 64, 128):
+                for cache in ("warm", "cold"):
+                    times = [results.find(machine, family=family, T=T, B=B, cache=cache, contender="cuda_fused")
+                             for family in ("best-first-4", "best-first-4, raw gates and norm")]  # fmt: skip
+                    given, raw = (cells[0]["median_us"] if cells else None for cells in times)
+                    if given and raw:
+                        rows.append([machine, B, T, cache, us(given), us(raw), f"{raw - given:+.2f}"])
+    return table(["file", "batch", "T", "caches", "given, us", "raw gates and norm, us", ""], rows or [[NOT_MEASURED] + [""] * 6])
+
+
 def dispatch(results: Results) -> str:
     """The generated tables of src/dispatch: rows from the top, the first that holds wins."""
     rows = []

@@ -8,7 +8,7 @@ from typing import Any
 from crossover import crossover, maps
 from records import ROOT, Record
 from results import NOT_MEASURED, ONE_SOLVE, SERIAL, Missing, Results, error, ordered, size, table, us
-from strategies import compressed, dispatch, peers, peers_elsewhere, solver_depths, solver_times
+from strategies import as_called, compressed, dispatch, peers, peers_elsewhere, solver_depths, solver_times
 
 # What the benchmark rules ask of a GPU, to say what is missing.
 ASKED: dict[str, list[Any]] = {"B": [1, 2, 4, 8, 16], "T": [3, 8, 16, 32, 64, 100, 128, 200, 256], "HV": [32, 48], "state": ["f32", "bf16"], "cache": ["warm", "cold"]}
@@ -224,4 +224,4 @@ def readme(results: Results) -> str:
 BLOCKS = {"parity": parity, "bole-shape": bole_shape, "bole-published": bole_published, "solvers": solvers, "contenders": contenders,
           "crossover": crossover, "maps": maps, "memory": memory, "short-times": short_times, "coverage": coverage, "drift": drift,
           "accuracy": accuracy, "specla": specla, "readme": readme, "compressed": compressed, "solver-times": solver_times, "solver-depths": solver_depths, "peers": peers,
-          "peers-elsewhere": peers_elsewhere, "dispatch": dispatch}  # fmt: skip
+          "peers-elsewhere": peers_elsewhere, "as-called": as_called, "dispatch": dispatch}  # fmt: skip

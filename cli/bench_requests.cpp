@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFields[] = {
     "id",       "measure",      "device", "family",  "name",   "T",          "top_k",   "depth",
     "seed",     "trees",        "B",      "H",       "HV",     "K",          "V",       "input",
-    "state",    "keys",         "cosine", "gates",   "betas",  "contenders", "threads", "repeat",
+    "state",    "keys",         "cosine", "gates",   "betas",  "raw_gates",  "l2norm",  "contenders", "threads", "repeat",
     "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers", "rounds"};
 
 template <class Enum>
@@ -60,6 +60,7 @@ host::ProblemSpec spec_of(const Json& request) {
                     {{"random", Keys::random}, {"similar", Keys::similar}, {"equal", Keys::equal}});
   spec.key_cosine = request.value("cosine", 0.95);
   spec.gates = named(request, "gates", Gates::natural, {{"natural", Gates::natural}, {"zero", Gates::zero}});
+  spec.raw_gates = request.value("raw_gates", false), spec.l2norm = request.value("l2norm", false);
   spec.betas = named(request, "betas", Betas::natural, {{"natural", Betas::natural}, {"one", Betas::one}});
   for (const Json& parents : request.value("trees", Json::array())) {
     auto tree = Tree::from_parents(parents.get<std::vector<std::int32_t>>());
@@ -92,7 +93,7 @@ Effort effort_of(const Json& request) {
 // What a request adds to its records beside the shape.
 void add_inputs(const Json& request, Json& record) {
   if (request.contains("name")) record["family"] = request["name"];
-  for (const char* key : {"keys", "cosine", "gates", "betas"})
+  for (const char* key : {"keys", "cosine", "gates", "betas", "raw_gates", "l2norm"})
     if (request.contains(key)) record[key] = request[key];
 }
 

@@ -53,6 +53,8 @@ def test_the_core_holds_what_the_tables_compare(trees):
         assert {("best-first-4" if family == "best-first" else family, nodes, batch) for batch in (1, 16)} <= held
     for depth in strategies.DEPTHS:
         assert {(name, depth + 1, batch) for name in ("chain", "chain, keys alike") for batch in (1, 16)} <= held
+    assert {("best-first-4, raw gates and norm", nodes, batch) for nodes in (16, 64, 128) for batch in (1, 16)} <= held
+    assert {(request["raw_gates"], request["l2norm"]) for request in requests if "raw gates" in runner.name_of(request)} == {(True, True)}
     assert {request["keys"] for request in requests if runner.name_of(request) == "chain, keys alike"} == {"similar"}
 
 

@@ -39,6 +39,8 @@ def seen(tmp_path, gpu_environment):
         lines += [cell("cuda_neumann", time, gpu_environment, T=depth + 1, depth=depth, relative=off, **alike),
                   cell("cuda_neumann precise", 1.0, gpu_environment, T=depth + 1, depth=depth, precision="precise", **alike)]  # fmt: skip
     lines += times(7.0, 1.0, 9.0, T=16, depth=15, **alike)
+    lines += [cell("cuda_fused", time, gpu_environment, T=64, depth=8, **more) for time, more in (
+        (7.25, {"family": "best-first-4"}), (8.0, {"family": "best-first-4, raw gates and norm", "raw_gates": True, "l2norm": True}))]
     for name, own in (("sweep", lines), ("memory", memory), ("rounds", rounds), ("accuracy", accuracy)):
         records.write(tmp_path / f"gpu-test/{name}.jsonl", own)
     return Results(tmp_path)
@@ -110,8 +112,14 @@ def test_solvers_by_depth(seen):
 
 def test_nothing_measured_says_so_everywhere(tmp_path):
     empty = Results(tmp_path)
-    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths"):
+    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths", "as-called"):
         assert "not measured" in tables.BLOCKS[block](empty), block
+
+
+def test_what_raw_gates_and_the_norm_cost(seen):
+    said = strategies.as_called(seen)
+    assert row(said, "gpu-test", "1", "64", "cold") == ["7.25", "8.00", "+0.75"]
+    assert "raw gates" not in crossover.crossover(seen)
 
 
 def test_the_dispatch_tables_in_words(seen):
