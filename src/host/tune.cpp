@@ -372,8 +372,9 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
           continue;
         }
         const double best = best_of(cell), ratio = cell.at(*chosen) / best, ratio_unnamed = cell.at(*unnamed) / best;
+        const auto winner = std::min_element(cell.begin(), cell.end(),
+                                             [](const auto& a, const auto& b) { return a.second < b.second; });
         const auto says = [&](const std::string& name, double times) {
-          const auto winner = std::find_if(cell.begin(), cell.end(), [&](const auto& each) { return each.second == best; });
           return text(name, " takes ", ratio_text(times), " times ", winner->first);
         };
         verdict.worst_unnamed = std::max(verdict.worst_unnamed, ratio_unnamed);
