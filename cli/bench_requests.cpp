@@ -23,10 +23,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFields[] = {
-    "id",       "measure",      "device", "family",  "name",   "T",          "top_k",   "depth",
-    "seed",     "trees",        "B",      "H",       "HV",     "K",          "V",       "input",
-    "state",    "keys",         "cosine", "gates",   "betas",  "raw_gates",  "l2norm",  "contenders", "threads", "repeat",
-    "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers", "rounds"};
+    // clang-format off: a name a line is what it would make of them
+    "id", "measure", "device", "family", "name", "T", "top_k", "depth", "seed", "trees", "B", "H", "HV", "K",
+    "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "contenders", "threads",
+    "repeat", "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers",
+    "rounds"
+    // clang-format on
+};
 
 template <class Enum>
 Enum named(const Json& request, const char* key, Enum preset,

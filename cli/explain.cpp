@@ -69,7 +69,7 @@ void add_explain_command(CLI::App& app, int& status) {
   command
       ->add_option("--max-depth", options->max_depth,
                    "the depth that a caller names; 0: none (default: that of the deepest tree)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 65535));
   command->add_flag("--json", options->json, "as JSON");
   add_problem_options(*command, options->spec);
   command->callback([command, options, &status] { status = run(*command, *options); });

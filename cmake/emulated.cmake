@@ -31,7 +31,5 @@ endforeach()
 target_compile_definitions(canopy_emulated PRIVATE CANOPY_HEADS_STAND_FOR=24)
 target_link_libraries(gpu_test_emulated PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
 if(OpenMP_CXX_FOUND)
-  # Four SMs, and trees and batches that a CPU gets through: 3 heads are many there, 6 are more than tuning.hpp's wide CTAs ask for.
-target_compile_definitions(canopy_emulated PRIVATE CANOPY_HEADS_STAND_FOR=24)
-target_link_libraries(gpu_test_emulated PRIVATE OpenMP::OpenMP_CXX)
+  target_link_libraries(gpu_test_emulated PRIVATE OpenMP::OpenMP_CXX)
 endif()

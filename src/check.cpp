@@ -221,7 +221,8 @@ Error check(const VerifyParams& params) {
         text("precision = ", params.precision, ": expected 0 (default) to 4 (fast), a canopy_precision"));
   }
   if (params.max_depth < 0) {
-    return Error::invalid(text("max_depth = ", params.max_depth, ": expected the depth of the deepest node, or 0 if unknown"));
+    return Error::invalid(
+        text("max_depth = ", params.max_depth, ": expected the depth of the deepest node, or 0 if unknown"));
   }
   const TensorRule o{"o", "[B,T,HV,V]", {p.batch, p.nodes, p.heads_v, p.dim_v}, 4, kFloats, true};
   if (Error error = need(params.o, o, 1, p.batch > 0); !error.ok()) return error;

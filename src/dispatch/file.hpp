@@ -6,7 +6,8 @@
 //   nodes >= 200 and depth >= 128 -> cuda_split
 //   always -> cuda_fused
 //
-// A row with a depth is passed over where the caller names none. Blank lines and lines that begin with # are left out. Several machines' tables may stand in one file.
+// A row with a depth is passed over where the caller names none. Blank lines and lines that begin with # are left out.
+// Several machines' tables may stand in one file.
 #pragma once
 
 #include <memory>

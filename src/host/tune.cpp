@@ -24,7 +24,7 @@ struct Variant {
   std::string text;
   auto operator<=>(const Variant&) const = default;
 };
-using Cell = std::map<std::string, double>;      // implementation -> median
+using Cell = std::map<std::string, double>;  // implementation -> median
 using Variants = std::map<Variant, Cell>;
 using Cells = std::map<Size, Variants>;
 
@@ -235,8 +235,8 @@ int after_smaller(const std::set<int>& numbers, int number) {
 }
 int up_to(const std::set<int>& numbers, int number) { return number == *numbers.rbegin() ? INT_MAX : number; }
 
-// Rows for named depths, to stand before `rows`: for groups where those break the rule and one implementation keeps it, or
-// breaks it by less.
+// Rows for named depths, to stand before `rows`: for groups where those break the rule and one implementation keeps it,
+// or breaks it by less.
 std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, int precision) {
   const std::vector<Group> groups = groups_of(cells, rows, precision);
   std::vector<Row> found;
@@ -386,7 +386,8 @@ Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
         for (const auto& [other, times] : variants)
           if (other.depth == variant.depth) alike.emplace(other, times);
         const auto all = regrets(alike);
-        const bool unseen = !can_be_kept(all) && (allowed(all, *chosen) || (!whole.empty() && *chosen == choice_of(whole)->first));
+        const bool unseen =
+            !can_be_kept(all) && (allowed(all, *chosen) || (!whole.empty() && *chosen == choice_of(whole)->first));
         (unseen ? verdict.unseen : verdict.broken).push_back(text(cell_name, ": ", says(*chosen, ratio)));
       }
     }

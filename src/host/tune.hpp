@@ -1,4 +1,5 @@
-// From measured times to a dispatch table: which implementation runs for how many nodes and value heads, and how deep trees.
+// From measured times to a dispatch table: which implementation runs for how many nodes and value heads, and how deep
+// trees.
 #pragma once
 
 #include <string>
@@ -40,13 +41,14 @@ Error read_timings(std::string_view text, std::string_view file, int device, Tim
 // The rows. Where T or heads fall between measured sizes, the next larger one decides; beyond the largest, the largest.
 // Per (heads, T) the choice is the implementation whose worst ratio to the best of its cell is the least; where none
 // keeps the rule, since the winner depends on the tree, it is the one with the least mean ratio. One within 2% of the
-// best that is already the choice for the next larger T stays. Before them stand rows with a bound on the depth: for trees
-// where that choice breaks the rule and another keeps it on all of their depth; as few and as wide as the rule allows.
-// Explicit precisions have rows of their own where they were measured. Last come all implementations without a condition, for problems that the first choice refuses.
+// best that is already the choice for the next larger T stays. Before them stand rows with a bound on the depth: for
+// trees where that choice breaks the rule and another keeps it on all of their depth; as few and as wide as the rule
+// allows. Explicit precisions have rows of their own where they were measured. Last come all implementations without a
+// condition, for problems that the first choice refuses.
 std::vector<dispatch::Row> rows_from(const Timings& timings);
 
-// The worst cell of a table for callers who name the depth, and all that break the rule of kMostTimes: `unseen` where no
-// choice by T, heads and depth keeps it. `worst_unnamed`: for callers who do not.
+// The worst cell of a table for callers who name the depth, and all that break the rule of kMostTimes: `unseen` where
+// no choice by T, heads and depth keeps it. `worst_unnamed`: for callers who do not.
 struct Verdict {
   double worst = 1, worst_unnamed = 1;
   std::string worst_cell;

@@ -199,8 +199,9 @@ TEST(Tune, PrecisionsThatWereAskedForHaveRowsOfTheirOwn) {
             "{.precision = CANOPY_PRECISION_FP32, .implementation = \"resident\"},\n"
             "{.implementation = \"closed\"},\n{.implementation = \"resident\"},\n");
   // In the order of their declaration, as C++ wants it.
-  EXPECT_EQ(host::format_rows({{.min_nodes = 2, .max_heads = 32, .precision = CANOPY_PRECISION_FAST, .implementation = "x"}}),
-            "{.min_nodes = 2, .max_heads = 32, .precision = CANOPY_PRECISION_FAST, .implementation = \"x\"},\n");
+  EXPECT_EQ(
+      host::format_rows({{.min_nodes = 2, .max_heads = 32, .precision = CANOPY_PRECISION_FAST, .implementation = "x"}}),
+      "{.min_nodes = 2, .max_heads = 32, .precision = CANOPY_PRECISION_FAST, .implementation = \"x\"},\n");
 }
 
 TEST(Tune, WhatRefusesAShapeComesAfterWhatDoesNot) {
