@@ -221,12 +221,16 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   begin_after_previous_kernel();
 
   if (solves) work.head += head;
-  TableLoads<Shape::kHeadThreads> loads;
+  TableLoads<Shape::kHeadThreads, std::conditional_t<kHolds, GateBits, Gate>> loads;
+  [[maybe_unused]] HeadBits of_head{};
   StepLoad first_steps[Shape::kDepth];
   if (solves) {
+    if (kHolds && arguments.raw_gates) of_head = load_head(arguments, work.head);
     loads.start(plan, arguments.nodes, thread, [&](int node) {
-      if constexpr (kHolds) return fused_gate(arguments, first_of, second_of, node, work.head);
-      return fused_gate(arguments, work.b, node, work.head);
+      if constexpr (kHolds)
+        return load_gate(arguments, first_of, second_of, node);
+      else
+        return fused_gate(arguments, work.b, node, work.head);
     });
   } else {
 #pragma unroll
@@ -263,7 +267,15 @@ __device__ __forceinline__ void fused(const FusedArguments& arguments, FusedShar
   take_registers<solver_registers>();
   NodeTables& tables = shared.tables[head];
   solver_side(
-      shared, arguments, work, [&] { loads.store(tables, work.count, thread); },
+      shared, arguments, work,
+      [&] {
+        if constexpr (kHolds)
+          loads.store(tables, work.count, thread, [&](GateBits bits) {
+            return arguments.raw_gates ? raw_gate(arguments, bits, of_head) : given_gate(bits);
+          });
+        else
+          loads.store(tables, work.count, thread);
+      },
       [&] { accumulate_gates<Shape::kHeadThreads>(tables, work.count, thread); }, warp, lane);
 
   if (work.column == 0 && arguments.l.data) {

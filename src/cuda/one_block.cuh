@@ -179,11 +179,15 @@ __device__ __forceinline__ void one_block_prep(OneBlockShared<Shape>& shared, co
   }
   float key_norm = 1;  // of rank lane % 16: what the products lack of the true key
   if (__builtin_expect(l2norm, 0)) {
-    float sums[2][4];
-    row_squares<__nv_bfloat16, K>(sums, keys);
-    key_norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
-    row_squares<__nv_bfloat16, K>(sums, rows);
-    const float norm = row_norm(Diagonal(sums, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
+    float of_rows[2][4], of_keys[2][4];
+    if (side == 0) {  // the products of K have them already
+#pragma unroll
+      for (int i = 0; i < 8; ++i) of_keys[i / 4][i % 4] = of_rows[i / 4][i % 4] = product[i / 4][i % 4];
+    } else {
+      row_squares<__nv_bfloat16, K>(of_rows, rows, of_keys, keys);
+    }
+    key_norm = row_norm(Diagonal(of_keys, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
+    const float norm = row_norm(Diagonal(of_rows, lane).at(lane % 16), 1, true, arguments.l2norm_eps);
     row_factor *= norm;  // in the order of prepare_step(), to the bit
     if (lane < 16 && live) {
       if (side == 0)
@@ -352,7 +356,8 @@ __device__ __forceinline__ void one_block_solve(OneBlockShared<Shape>& shared, c
   }
 }
 
-template <class Shape>
+// kRaw: gates are raw. A kernel of its own, since every instruction of the other counts.
+template <class Shape, bool kRaw>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     one_block_kernel(const __grid_constant__ FusedArguments arguments) {
   constexpr int K = Shape::K;
@@ -385,21 +390,26 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   touch(fetched);
   begin_after_previous_kernel();
 
-  const FusedRow row(arguments, *plan_at, work.b);
+  const std::int64_t slot = load_index(arguments.slot_index, arguments.long_slots, work.b);
+  const int4 header = *reinterpret_cast<const int4*>(plan_at);
   RankOfLane mine(*plan_at, lane);
-  Gate gate{0, 0};  // of the lane's node, a prep warp's
+  GateBits of_node{};  // a prep warp's: of the lane's node, and of the head
+  [[maybe_unused]] HeadBits of_head{};
   if (side >= 0) {
-    if (!arguments.raw_gates) gate = {*reinterpret_cast<const float*>(g_at), *reinterpret_cast<const float*>(beta_at)};
+    if constexpr (kRaw)
+      of_node = load_raw(arguments, g_at, beta_at), of_head = load_head(arguments, work.head);
+    else
+      of_node = {*reinterpret_cast<const std::uint32_t*>(g_at), *reinterpret_cast<const std::uint32_t*>(beta_at)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool there = lane / 8 + 4 * i < arguments.nodes;
       copy_async(to + 4 * i * kPitch<K>, copied[i], there);
       copy_async(to + 4 * i * kPitch<K> + 128, copied[i] + 128, there);
     }
-    if (arguments.raw_gates) gate = fused_gate(arguments, work.b, node, work.head);
   } else {
     start_value(shared, arguments, copied[0], warp, lane);
   }
+  const FusedRow row(arguments, slot, header, 0);  // waits, so it comes after what needs no answer
   row.give(work);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && arguments.row_status)
     arguments.row_status[work.b] = row.status;
@@ -407,6 +417,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   if (!row.computes()) return wait_for_all_copies();
   mine.end_at(work.count, lane);
   if (side >= 0) {
+    Gate gate{__uint_as_float(of_node.g), __uint_as_float(of_node.beta)};
+    if constexpr (kRaw) gate = raw_gate(arguments, of_node, of_head);
     one_block_prep(shared, arguments, work, mine, gate, side, lane);
   } else {
     start_state(shared.state[warp], arguments.state, work.slot, work.head, column, 0, 16, lane);
@@ -415,11 +427,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
 }
 
 template <class Shape>
+cudaError_t launch_one_block(const FusedInstance& instance, dim3 grid, cudaStream_t stream, bool dependently,
+                             const void* arguments) {
+  const auto& given = *static_cast<const FusedArguments*>(arguments);
+  return launch_kernel(given.raw_gates ? one_block_kernel<Shape, true> : one_block_kernel<Shape, false>, grid,
+                       instance.threads, instance.shared_bytes, stream, dependently, given);
+}
+
+template <class Shape>
 FusedInstance one_block_instance() {
   static_assert(sizeof(OneBlockShared<Shape>) <= 57344, "four CTAs do not fit an SM");
   static_assert(sizeof(OneBlockShared<Shape>::rows) >= sizeof(float) * Shape::kSolverWarps * 16 * kStageStride);
-  return {launch_instance<FusedArguments, one_block_kernel<Shape>>, Shape::kThreads, Shape::kColumns,
-          sizeof(OneBlockShared<Shape>)};
+  return {launch_one_block<Shape>, Shape::kThreads, Shape::kColumns, sizeof(OneBlockShared<Shape>)};
 }
 
 }  // namespace canopy::cuda

@@ -209,6 +209,30 @@ __device__ __forceinline__ void touch(int x) {
   asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0x5a17c0de;\n@p nanosleep.u32 0;\n}" ::"r"(x));
 }
 
+// A float's 32 bits, or the 16 of a shorter type, without a branch, so that several loads are under way at once.
+__device__ __forceinline__ std::uint32_t load_bits(const void* at, bool is_float) {
+  std::uint32_t x;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b16 h;\nsetp.ne.s32 p, %1, 0;\nmov.b16 h, 0;\n"
+      "@p ld.global.u32 %0, [%2];\n@!p ld.global.u16 h, [%2];\n@!p cvt.u32.u16 %0, h;\n}"
+      : "=r"(x)
+      : "r"(static_cast<int>(is_float)), "l"(at));
+  return x;
+}
+// Element `at` of an array of indices in 64 or 32 bits; `at` itself where there is no array.
+__device__ __forceinline__ std::int64_t load_index(const void* indices, bool is_long, int at) {
+  std::int64_t x = at;
+  const char* const from = static_cast<const char*>(indices) + std::int64_t{at} * (is_long ? 8 : 4);
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.eq.s32 p, %1, 2;\nsetp.eq.s32 q, %1, 1;\n"
+      "@p ld.global.s64 %0, [%2];\n@q ld.global.s32 %0, [%2];\n}"
+      : "+l"(x)
+      : "r"(indices == nullptr ? 0
+            : is_long          ? 2
+                               : 1),
+        "l"(from));
+  return x;
+}
 // Stores to global memory, where the compiler cannot tell or would branch.
 __device__ __forceinline__ void store_global(void* p, uint4 x) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");

@@ -31,6 +31,13 @@ __device__ __forceinline__ float load_float(const void* data, int dtype, std::in
 struct Gate {
   float log_gate, beta;  // log alpha clamped as on the host, beta
 };
+// What a node's gates are made of, and what its head adds to raw ones, as it lies in memory.
+struct GateBits {
+  std::uint32_t g, beta;
+};
+struct HeadBits {
+  std::uint32_t a_log, dt_bias;
+};
 // Gates of one node, given (g, beta) or raw (a, b, A_log, dt_bias).
 __device__ __forceinline__ Gate load_gate(const Problem& p, int b, int node, int head) {
   auto at = [&](const Tensor& t) { return b * t.stride[1] + node * t.stride[2] + head * t.stride[3]; };

@@ -117,8 +117,7 @@ __device__ __forceinline__ void prepare_step(typename Shape::RingSlot& slot, con
   const int on_path = rows.folds ? 0 : path_rows(rows);
   float query_squares[2][4] = {}, path_squares[2][4] = {};
   if (__builtin_expect(options.l2norm, 0)) {
-    row_squares<Raw, K>(query_squares, slot.queries + tile_as_a<K>(lane));
-    row_squares<Raw, K>(path_squares, slot.path + tile_as_a<K>(lane));
+    row_squares<Raw, K>(query_squares, slot.queries + tile_as_a<K>(lane), path_squares, slot.path + tile_as_a<K>(lane));
   }
   RawProducts raw;
   std::uint32_t rough[2];

@@ -96,6 +96,23 @@ __device__ __forceinline__ void row_squares(float (&d)[2][4], const std::uint8_t
   }
 }
 
+// The same of two tiles at once.
+template <class Op, int K>
+__device__ __forceinline__ void row_squares(float (&d)[2][4], const std::uint8_t* rows, float (&e)[2][4],
+                                            const std::uint8_t* others) {
+  clear(d), clear(e);
+#pragma unroll 2
+  for (int s = 0; s < K / 16; ++s) {
+    std::uint32_t x[4], y[4];
+    load_matrices(x, rows + 32 * s);
+    load_matrices(y, others + 32 * s);
+    mma<Op>(d[0], x, x[0], x[2]);
+    mma<Op>(e[0], y, y[0], y[2]);
+    mma<Op>(d[1], x, x[1], x[3]);
+    mma<Op>(e[1], y, y[1], y[3]);
+  }
+}
+
 // Diagonal elements of a 16 x 16 product, for the lane's rows and columns.
 struct Diagonal {
   float low, high;  // on lane 4 i + i / 2: elements i and 8 + i

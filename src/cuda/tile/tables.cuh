@@ -48,26 +48,29 @@ __device__ __forceinline__ float natural(TwoFloat<float> l) {
 
 // What one thread has on its way from memory: its nodes' gates and ranks, its ranks' ancestors, its part of the plan.
 // All of it may be of a malformed or shorter tree; it is in bounds, and not used then.
-template <int kThreads>
+// `Loaded`: what is kept of a node's gates until the tables are stored: them, or what they are made of.
+template <int kThreads, class Loaded = Gate>
 struct TableLoads {
   static constexpr int kEach = (kNodes + kThreads - 1) / kThreads;
-  Gate gate[kEach];
+  Loaded gate[kEach];
   std::uint8_t rank[kEach];
   uint2 up[kEach];
   uint4 part[(kPlanVectors + kThreads - 1) / kThreads];
 
-  template <class GateOf>
-  __device__ __forceinline__ void start(const DevicePlan& plan, int nodes, int thread, GateOf&& gate_of) {
+  template <class LoadGate>
+  __device__ __forceinline__ void start(const DevicePlan& plan, int nodes, int thread, LoadGate&& load_gate) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int n = thread + i * kThreads;
       if (n < nodes) {
-        gate[i] = gate_of(n);
         rank[i] = plan.rank[n];
         up[i] = *reinterpret_cast<const uint2*>(plan.up[n]);
       }
     }
     start_plan(plan, thread);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)  // last: raw ones are waited for
+      if (thread + i * kThreads < nodes) gate[i] = load_gate(thread + i * kThreads);
   }
   __device__ __forceinline__ void start_plan(const DevicePlan& plan, int thread) {
 #pragma unroll
@@ -82,17 +85,22 @@ struct TableLoads {
       if (thread + i * kThreads < kPlanVectors)
         reinterpret_cast<uint4*>(tables.in_block)[thread + i * kThreads] = part[i];
   }
-  __device__ __forceinline__ void store(NodeTables& tables, int count, int thread) const {
+  template <class GateOf>
+  __device__ __forceinline__ void store(NodeTables& tables, int count, int thread, GateOf&& gate_of) const {
     store_plan(tables, thread);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int n = thread + i * kThreads;
       if (n < count) {
-        tables.gate[rank[i]] = gate_units(gate[i].log_gate);
-        tables.beta[rank[i]] = gate[i].beta;
+        const Gate of_node = gate_of(gate[i]);
+        tables.gate[rank[i]] = gate_units(of_node.log_gate);
+        tables.beta[rank[i]] = of_node.beta;
         *reinterpret_cast<uint2*>(tables.up[n]) = up[i];
       }
     }
+  }
+  __device__ __forceinline__ void store(NodeTables& tables, int count, int thread) const {
+    store(tables, count, thread, [](Gate gate) { return gate; });
   }
 };
 

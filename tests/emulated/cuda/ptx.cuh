@@ -82,8 +82,8 @@ inline void store_transposed(void* row, const std::uint32_t (&r)[4]) {
   const int lane = emulated::lane();
   MatrixRow words;
   for (int i = 0; i < 8; ++i)
-    words.x[i] = static_cast<std::uint16_t>(
-        emulated::of_lane<FourRegisters>(all, 4 * i + lane % 8 / 2).r[lane / 8] >> (16 * (lane % 2)));
+    words.x[i] = static_cast<std::uint16_t>(emulated::of_lane<FourRegisters>(all, 4 * i + lane % 8 / 2).r[lane / 8] >>
+                                            (16 * (lane % 2)));
   emulated::expect_shared(row, 16, 16);
   std::memcpy(row, &words, 16);
 }
@@ -129,6 +129,13 @@ T* held(T* pointer) {
 }
 inline void touch(int) {}
 
+inline std::uint32_t load_bits(const void* at, bool is_float) {
+  return is_float ? *static_cast<const std::uint32_t*>(at) : *static_cast<const std::uint16_t*>(at);
+}
+inline std::int64_t load_index(const void* indices, bool is_long, int at) {
+  if (indices == nullptr) return at;
+  return is_long ? static_cast<const std::int64_t*>(indices)[at] : static_cast<const std::int32_t*>(indices)[at];
+}
 inline void store_global(void* p, uint4 x) { *static_cast<uint4*>(p) = x; }
 inline void store_float_or_half(void* at, bool is_float, float x, unsigned short half) {
   if (is_float)
