@@ -4,6 +4,7 @@
 #include "cuda/instances/blocks.hpp"
 #include "cuda/launch.hpp"
 #include "cuda/tile/arguments.hpp"
+#include "precision.hpp"
 
 namespace canopy::cuda {
 namespace {
@@ -13,8 +14,7 @@ namespace {
 constexpr int kSeriesDepth = 10;
 
 bool precise(const VerifyParams& params, Method method) {
-  return method != Method::kDense || params.precision == CANOPY_PRECISION_PRECISE ||
-         (params.precision == CANOPY_PRECISION_DEFAULT && params.stash_u.data);
+  return method != Method::kDense || precision_on_gpu(params) == CANOPY_PRECISION_PRECISE;
 }
 
 BlockInstance pick(const VerifyParams& params, Method method) {

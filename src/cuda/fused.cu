@@ -5,20 +5,12 @@
 #include "cuda/launch.hpp"
 #include "cuda/tile/arguments.hpp"
 #include "cuda/tuning.hpp"
+#include "precision.hpp"
 
 namespace canopy::cuda {
 namespace {
 
-// DEFAULT is half, whose error vanishes under the rounding of o to bf16; a stored U is kept to more digits. f32 inputs
-// are not exact as operands, so for them precise is fp32.
-int precision_of(const VerifyParams& params) {
-  int precision = params.precision;
-  if (precision == CANOPY_PRECISION_DEFAULT)
-    precision = params.stash_u.data ? CANOPY_PRECISION_PRECISE : CANOPY_PRECISION_HALF;
-  if (precision == CANOPY_PRECISION_PRECISE && params.problem.q.dtype == CANOPY_F32) return CANOPY_PRECISION_FP32;
-  return precision;
-}
-bool in_fp32(const VerifyParams& params) { return precision_of(params) == CANOPY_PRECISION_FP32; }
+bool in_fp32(const VerifyParams& params) { return precision_on_gpu(params) == CANOPY_PRECISION_FP32; }
 
 // Wide CTAs of the usual problem, bf16 inputs in half precision.
 FusedInstance pick_wide(const Problem& p, int architecture) {
@@ -44,7 +36,7 @@ FusedInstance pick(const VerifyParams& params, int architecture) {
   const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16, square = long_keys && p.dim_v == 128;
   const bool wide = square && p.q.dtype != CANOPY_F32 && tuned_heads(p) >= tuning.wide_from_heads;
   const bool few = square && bf16 && (tuned_heads(p) >= tuning.few_from_heads || p.nodes <= tuning.few_to_nodes);
-  switch (precision_of(params)) {
+  switch (precision_on_gpu(params)) {
     case CANOPY_PRECISION_FP32:
       return long_keys ? fused_fp32_128() : fused_fp32_64();
     case CANOPY_PRECISION_PRECISE:
@@ -73,7 +65,7 @@ std::string fused_refuses(const VerifyParams& params) {
   if (in_fp32(params)) return {};
   if (params.precision == CANOPY_PRECISION_FAST && p.q.dtype != CANOPY_BF16)
     return "precision = fast: expected bf16 inputs, which it multiplies as they are; use half";
-  if (params.stash_u.data && precision_of(params) != CANOPY_PRECISION_PRECISE)
+  if (params.stash_u.data && precision_on_gpu(params) != CANOPY_PRECISION_PRECISE)
     return text("precision = ", params.precision,
                 " with stash_u: expected 0 (default), 1 (fp32) or 2 (precise), since a stored u is to keep its digits");
   return refuses_strides(params, "precision fp32");
@@ -82,7 +74,7 @@ std::string fused_refuses(const VerifyParams& params) {
 std::size_t fused_workspace(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (in_fp32(params) || p.nodes <= kPathRows) return 0;
-  const std::size_t parts = precision_of(params) == CANOPY_PRECISION_PRECISE ? 2 : 1;
+  const std::size_t parts = precision_on_gpu(params) == CANOPY_PRECISION_PRECISE ? 2 : 1;
   // Twice: where a U and an O warp share 16 columns each has path rows of its own.
   return 2 * sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
 }
@@ -90,7 +82,7 @@ std::size_t fused_workspace(const VerifyParams& params) {
 std::string pair_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (std::string why = fused_refuses(params); !why.empty()) return why;
-  if (precision_of(params) != CANOPY_PRECISION_HALF)
+  if (precision_on_gpu(params) != CANOPY_PRECISION_HALF)
     return text("precision = ", params.precision, ": expected 0 (default) without stash_u, or 3 (half)");
   if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
     return "q: expected bf16 inputs with dim_k = dim_v = 128";
@@ -130,7 +122,7 @@ Error launch_pair(const VerifyParams& params, const DevicePlan* plan, void* work
 
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
   const Problem& p = params.problem;
-  const bool takes = precision_of(params) == CANOPY_PRECISION_HALF && fused_refuses(params).empty() &&
+  const bool takes = precision_on_gpu(params) == CANOPY_PRECISION_HALF && fused_refuses(params).empty() &&
                      p.q.dtype == CANOPY_BF16 && p.g.data && params.o.dtype == CANOPY_BF16 &&
                      p.state.dtype == CANOPY_F32 && p.state_layout == CANOPY_STATE_VK;
   if (!takes || p.batch == 0) return takes;

@@ -3,14 +3,12 @@
 #include "cuda/split.cuh"
 #include "cuda/tile/arguments.hpp"
 #include "cuda/tuning.hpp"
+#include "precision.hpp"
 
 namespace canopy::cuda {
 namespace {
 
-bool precise(const VerifyParams& params) {
-  return params.precision == CANOPY_PRECISION_PRECISE ||
-         (params.precision == CANOPY_PRECISION_DEFAULT && params.stash_u.data);
-}
+bool precise(const VerifyParams& params) { return precision_on_gpu(params) == CANOPY_PRECISION_PRECISE; }
 
 template <int K, int kParts>
 std::size_t bytes_of(const Problem& p) {

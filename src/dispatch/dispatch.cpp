@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "check.hpp"
-#include "dispatch/table.hpp"
+#include "dispatch/file.hpp"
 #include "message.hpp"
+#include "precision.hpp"
 
 namespace canopy {
 namespace dispatch {
@@ -47,13 +48,21 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
 
 }  // namespace
 
-Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
+Asked asked(const VerifyParams& params) {
   const Problem& p = params.problem;
-  const auto table = verify_table(p.device);
-  if (!table) return table.error();
   const int depth = std::min(params.max_depth, p.nodes - 1);  // a loose bound says no more than the size
-  return walk(*table, verify_implementations(), params,
-              {p.nodes, std::int64_t{p.batch} * p.heads_v, depth, params.precision});
+  const bool by_stash = p.device == CANOPY_CUDA && params.precision == CANOPY_PRECISION_DEFAULT && params.stash_u.data;
+  return {p.nodes, std::int64_t{p.batch} * p.heads_v, depth, by_stash ? precision_on_gpu(params) : params.precision};
+}
+
+Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
+  const auto table = verify_table(params.problem.device);
+  if (!table) return table.error();
+  const Asked wanted = asked(params);
+  auto choice = walk(*table, verify_implementations(), params, wanted);
+  if (choice && wanted.precision != params.precision)
+    choice->because += text("; with stash_u, default asks the rows of ", kPrecisions[wanted.precision]);
+  return choice;
 }
 
 Result<Choice<CommitParams>> pick(const CommitParams& params) {

@@ -3,8 +3,12 @@
 
 #include "canopy/backend.hpp"
 #include "canopy/conv.hpp"
+#include "dispatch/table.hpp"
 
 namespace canopy::dispatch {
+
+// What a call is looked up by. In default precision on a GPU, a stored u asks for the rows of what it is computed in.
+Asked asked(const VerifyParams& params);
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params);
 Result<Choice<CommitParams>> pick(const CommitParams& params);

@@ -89,11 +89,43 @@ void series(Report& report, bool light) {
   }
 }
 
+// In default precision a stored u asks the dispatcher's rows of precise (fp32 for f32 inputs), and whom they lead to is
+// as exact with the call as it is.
+void dispatched_with_stash(Report& report, bool light) {
+  for (const canopy_dtype input : {CANOPY_BF16, CANOPY_F16, CANOPY_F32})
+    for (const int nodes : light ? std::vector{5, 40} : std::vector{1, 5, 16, 40, 129, 256})
+      for (const int batch : {1, 4}) {
+        ProblemSpec spec = base("best-first", nodes);
+        spec.input = input, spec.batch = batch;
+        HostProblem problem = make(spec);
+        VerifyParams params = *problem.verify();
+        const Problem view = params.problem;
+        HostTensor o = HostTensor::make(CANOPY_F32, {batch, nodes, view.heads_v, view.dim_v}), u = o;
+        params.o = o.view(), params.stash_u = u.view(), params.problem.device = CANOPY_CUDA;
+        const bool fp32 = input == CANOPY_F32;
+        VerifyParams named = params;
+        named.precision = fp32 ? CANOPY_PRECISION_FP32 : CANOPY_PRECISION_PRECISE;
+        const auto choice = choose(params), by_name = choose(named);
+        std::string wrong = !choice ? choice.error().message : !by_name ? by_name.error().message : "";
+        double worst = -1;
+        if (wrong.empty()) {
+          const std::string why = text("; with stash_u, default asks the rows of ", fp32 ? "fp32" : "precise");
+          if (choice->because != by_name->because + why) wrong = choice->because + ", by name " + by_name->because;
+        }
+        if (wrong.empty()) {
+          const Contender contender{choice->implementation, CANOPY_PRECISION_DEFAULT, fp32 ? 1e-5 : 2e-5, 0, "", false};
+          wrong = judge(contender, view, solve(view), run(contender, problem), worst);
+        }
+        report.add("dispatched, stash", "default", wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
+      }
+}
+
 }  // namespace
 
 void test_strategies(Report& report, bool light) {
   same_bits(report, light);
   series(report, light);
+  dispatched_with_stash(report, light);
 }
 
 }  // namespace canopy::gpu

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "dispatch/table.hpp"
+#include "dispatch/dispatch.hpp"
 #include "host/host_problem.hpp"
 
 namespace canopy {
@@ -122,6 +122,29 @@ TEST(Dispatch, TheTableOfTheH200GoesByDepthWhereItIsNamed) {
   EXPECT_EQ(choice({.nodes = 128, .heads = 32, .depth = 8, .precision = fp32}), "cuda_hybrid");
   EXPECT_EQ(choice({.nodes = 128, .heads = 32, .depth = 127, .precision = fp32}), "cuda_serial_resident");
   EXPECT_EQ(choice({.nodes = 128, .heads = 32, .precision = fp32}), "cuda_serial_resident");
+}
+
+// A stored u makes the tensor-core kernels' default precise, fp32 where the inputs are (src/precision.hpp); nothing is run.
+TEST(Dispatch, AStashAsksTheRowsOfWhatItIsComputedIn) {
+  Call call(5);
+  host::HostTensor u = host::HostTensor::make(CANOPY_F32, {1, 5, 2, 8});
+  const auto asked = [&](int device, int input, int precision, bool stash) {
+    VerifyParams params = call.params;
+    params.problem.device = device, params.problem.q.dtype = input, params.precision = precision;
+    if (stash) params.stash_u = u.view();
+    return dispatch::asked(params).precision;
+  };
+  EXPECT_EQ(asked(CANOPY_CUDA, CANOPY_BF16, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_PRECISE);
+  EXPECT_EQ(asked(CANOPY_CUDA, CANOPY_F16, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_PRECISE);
+  EXPECT_EQ(asked(CANOPY_CUDA, CANOPY_F32, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_FP32);
+  EXPECT_EQ(asked(CANOPY_CPU, CANOPY_F32, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_DEFAULT);
+  for (const int device : {CANOPY_CPU, CANOPY_CUDA})
+    for (const int input : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
+      for (int precision = CANOPY_PRECISION_DEFAULT; precision <= CANOPY_PRECISION_FAST; ++precision)
+        for (const bool stash : {false, true}) {  // a precision asked for by name is that one
+          if (precision == CANOPY_PRECISION_DEFAULT && stash) continue;
+          EXPECT_EQ(asked(device, input, precision, stash), precision);
+        }
 }
 
 TEST(Dispatch, ADepthIsAHintThatMustMakeSense) {

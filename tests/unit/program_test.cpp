@@ -283,6 +283,8 @@ TEST_F(Program, ExplainNamesTheChoice) {
     known = known || (entry["name"] == json["choice"] && entry["accepts"]);
   EXPECT_TRUE(known) << json;
   EXPECT_NE(run({"explain", "--family", "chain", "--nodes", "4"}).out.find("cpu_"), std::string::npos);
+  // The CPU computes in fp32, with a stash or without.
+  EXPECT_EQ(run_json({"explain", "--family", "best-first", "--nodes", "128", "--stash"}), json);
 }
 
 TEST_F(Program, DemoReadsTheFolderItIsGiven) {

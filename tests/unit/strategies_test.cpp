@@ -118,6 +118,34 @@ TEST(Strategies, TheHybridTakesWhatTheSerialKernelsTake) {
   EXPECT_EQ(hybrid.workspace(Call(256).params) - hybrid.workspace(Call(1).params), 127 * state);
 }
 
+// Whom the rows of precise (fp32 for f32 inputs) lead to takes the call as it is, in default precision with a stash.
+TEST(Dispatch, RowsThatAStashAsksForLeadToOneThatTakesIt) {
+  SKIP_WITHOUT_CUDA();
+  const auto table = dispatch::verify_table(CANOPY_CUDA);
+  ASSERT_TRUE(table) << table.error().message;
+  const auto first = [&](const Call& call, const VerifyParams& asking) -> std::string {
+    for (const dispatch::Row& row : table->rows)
+      if (dispatch::holds(row, dispatch::asked(asking)) && entry(row.implementation)->refuses(call.params).empty())
+        return row.implementation;
+    return "none";
+  };
+  for (const canopy_dtype input : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
+    for (const int nodes : {1, 16, 128, 256})
+      for (const int depth : {0, 8, 255}) {
+        Call call(nodes, input);
+        call.with(CANOPY_PRECISION_DEFAULT, true);
+        call.params.max_depth = depth;
+        VerifyParams named = call.params;
+        named.precision = input == CANOPY_F32 ? CANOPY_PRECISION_FP32 : CANOPY_PRECISION_PRECISE;
+        const std::string chosen = first(call, call.params);
+        EXPECT_EQ(chosen, first(call, named)) << nodes;
+        ASSERT_NE(entry(chosen.c_str()), nullptr) << chosen;
+        if (input == CANOPY_F32) {  // one whose default is fp32 whatever is stored
+          EXPECT_LE(entry(chosen.c_str())->relative_tolerance, 1e-5) << chosen;
+        }
+      }
+}
+
 TEST(Dispatch, WhatIsLeftToThoseWhoNameItIsNotPicked) {
   VerifyImplementation shy{};
   shy.missing = [] { return std::string(); };
