@@ -106,10 +106,12 @@ std::string neumann_refuses(const VerifyParams& params) { return refuses(params,
 std::string squaring_refuses(const VerifyParams& params) { return refuses(params, Method::kSquaring); }
 
 std::string series_may_fail(const VerifyParams& params) {
-  const int depth = params.problem.nodes - 1;  // at most: trees are on the device
+  // By T alone: trees are on the device, and a max_depth is a hint that may be wrong and is to cost no digit then.
+  const int depth = params.problem.nodes - 1;
   if (depth <= kSeriesDepth) return {};
-  return text("nodes = ", params.problem.nodes, ": a tree of as many may be ", depth,
-              " deep, and the series is to be trusted to depth ", kSeriesDepth,
+  return text("nodes = ", params.problem.nodes, ": a tree of as many may be ", depth, " deep",
+              params.max_depth > 0 ? ", whatever max_depth says, which nothing checks" : "",
+              ", and the series is to be trusted to depth ", kSeriesDepth,
               " (docs/kernels.md); ask for it by name, or use cuda_fused");
 }
 

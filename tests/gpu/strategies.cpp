@@ -77,6 +77,11 @@ void series(Report& report, bool light) {
         report.add("series, trusted", contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
       }
     }
+    VerifyParams hinted = verify_params();
+    hinted.problem.nodes = 64, hinted.max_depth = kSeriesDepth;
+    const auto unless_named = contender.implementation->unless_named;
+    report.add("series, left alone", contender.name,
+               unless_named && !unless_named(hinted).empty() ? "" : "picked on the word of max_depth");
     // Past it: a chain of 64 equal keys has no digit right, or is not finite. A test that the limit is there at all.
     HostProblem problem = make(remembering("chain", 64, Keys::equal));
     const Problem view = *problem.problem();

@@ -94,6 +94,13 @@ TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
                 "nodes = " + std::to_string(nodes) + ": a tree of as many may be " + std::to_string(nodes - 1) +
                     " deep, and the series is to be trusted to depth 10 (docs/kernels.md); ask for it by name, or use "
                     "cuda_fused");
+      // A hint is not a promise: trees deeper than it says are to be right too (canopy.h).
+      Call hinted(nodes);
+      hinted.params.max_depth = 8;
+      EXPECT_EQ(entry(name)->unless_named(hinted.params),
+                "nodes = " + std::to_string(nodes) + ": a tree of as many may be " + std::to_string(nodes - 1) +
+                    " deep, whatever max_depth says, which nothing checks, and the series is to be trusted to depth 10 "
+                    "(docs/kernels.md); ask for it by name, or use cuda_fused");
     }
   }
   for (const char* name : {"cuda_split", "cuda_dense", "cuda_fused", "cuda_serial_resident"})
