@@ -16,20 +16,18 @@ Result<const Implementation<Params>*> resolve(const Params& params, std::string_
                                               std::span<const Implementation<Params>> all) {
   if (Error error = check(params); !error.ok()) return error;
   if (name.empty()) {
-    auto choice = dispatch::pick(params);
+    auto choice = dispatch::pick(params, false);
     if (!choice) return choice.error();
     return choice->implementation;
   }
-  std::string names;
   for (const auto& implementation : all) {
-    if (name == implementation.name) {
-      if (const std::string why = dispatch::objection(implementation, params); !why.empty()) {
-        return Error::unsupported(text(name, ": ", why));
-      }
-      return &implementation;
-    }
-    names += (names.empty() ? "" : ", ") + std::string(implementation.name);
+    if (name != implementation.name) continue;
+    if (const std::string why = dispatch::objection(implementation, params); !why.empty())
+      return Error::unsupported(text(name, ": ", why));
+    return &implementation;
   }
+  std::string names;
+  for (const auto& implementation : all) names += (names.empty() ? "" : ", ") + std::string(implementation.name);
   return Error::invalid(
       text("implementation = \"", name, "\": expected one of ", names, ", or none for the dispatcher's choice"));
 }

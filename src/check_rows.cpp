@@ -60,15 +60,18 @@ Error check_rows(const CommitParams& params) {
     const char* as;  // "slot_index" when only read
     bool written;
   };
-  std::vector<Touch> touches;
-  touches.reserve(3 * static_cast<std::size_t>(problem.batch));
+  constexpr int kFewRows = 64;  // whose touches need no allocation
+  Touch few[3 * kFewRows];
+  std::vector<Touch> many(problem.batch > kFewRows ? 3 * static_cast<std::size_t>(problem.batch) : 0);
+  Touch* const touches = many.empty() ? few : many.data();
+  std::size_t count = 0;
   for (int b = 0; b < problem.batch; ++b) {
     const std::int64_t source = slot_of(problem, problem.slot_index, b);
     if (source < 0 || !leaf_live(problem, params.leaf, b)) continue;
     const std::int64_t dst = params.dst_slot ? slot_of(problem, params.dst_slot, b) : source;
     if (dst >= problem.slots) return bad_slot("dst_slot", problem, dst, b);
-    if (dst != source) touches.push_back({source, b, "slot_index", false});
-    if (dst >= 0) touches.push_back({dst, b, params.dst_slot ? "dst_slot" : "slot_index", true});
+    if (dst != source) touches[count++] = {source, b, "slot_index", false};
+    if (dst >= 0) touches[count++] = {dst, b, params.dst_slot ? "dst_slot" : "slot_index", true};
     if (!leaf_live(problem, params.track_leaf, b)) continue;
     const std::int64_t track = slot_of(problem, params.track_slot, b);
     if (track >= problem.slots) return bad_slot("track_slot", problem, track, b);
@@ -77,13 +80,13 @@ Error check_rows(const CommitParams& params) {
                                  ": expected another slot than the row's destination ", dst,
                                  ", two states cannot go to one slot; give it a slot of its own or a padding index"));
     }
-    if (track >= 0) touches.push_back({track, b, "track_slot", true});
+    if (track >= 0) touches[count++] = {track, b, "track_slot", true};
   }
-  std::sort(touches.begin(), touches.end(),
+  std::sort(touches, touches + count,
             [](const Touch& x, const Touch& y) { return x.slot != y.slot ? x.slot < y.slot : x.row < y.row; });
-  for (std::size_t first = 0, end = 0; first < touches.size(); first = end) {
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
     bool written = false;
-    for (end = first; end < touches.size() && touches[end].slot == touches[first].slot; ++end)
+    for (end = first; end < count && touches[end].slot == touches[first].slot; ++end)
       written |= touches[end].written;
     const Touch &x = touches[first], &y = touches[end - 1];  // of different rows if any two are
     if (!written || x.row == y.row) continue;

@@ -1,6 +1,7 @@
 // One strided view against its documented shape: dtype, alignment, strides, and that 64-bit offsets reach its end.
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 #include "check.hpp"
 #include "element.hpp"
@@ -33,7 +34,7 @@ std::int64_t last_offset(const std::int64_t* extent, const std::int64_t* stride,
 }  // namespace
 
 Error check_tensor(const Tensor& tensor, const TensorRule& rule, int layers) {
-  const std::string name = rule.name;
+  const std::string_view name = rule.name;
   if (tensor.dtype < 0 || tensor.dtype > CANOPY_I64 || !(rule.dtypes >> tensor.dtype & 1u)) {
     return Error::invalid(text(name, ".dtype = ", dtype_name(tensor.dtype), ": expected ", accepted(rule.dtypes),
                                " for ", rule.shape, "; convert it first"));

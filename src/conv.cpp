@@ -17,17 +17,16 @@ std::vector<T> joined(std::initializer_list<std::span<const T>> parts) {
   return all;
 }
 
-// One fast implementation a device, then the reference: the order of the registry decides, no table.
+// One fast implementation a device, then the reference: the order of the registry decides, no table. Nobody asks why.
 template <class Params>
 Result<Choice<Params>> first_that_takes(const Params& params, std::span<const Implementation<Params>> all) {
-  std::string refused;
   for (const auto& implementation : all) {
-    const std::string why = dispatch::objection(implementation, params);
-    if (why.empty())
-      return Choice<Params>{&implementation,
-                            text("first of the registry that takes it: ", implementation.name, refused)};
-    refused += text("; ", implementation.name, ": ", why);
+    if (implementation.device != params.problem.device) continue;  // its refusal would be an allocation a call
+    if (dispatch::objection(implementation, params).empty()) return Choice<Params>{&implementation, {}};
   }
+  std::string refused;
+  for (const auto& implementation : all)
+    refused += text("; ", implementation.name, ": ", dispatch::objection(implementation, params));
   return Error::unsupported(text("no implementation takes this convolution", refused));
 }
 
@@ -81,10 +80,10 @@ std::span<const ConvCommitImplementation> conv_commit_implementations() {
   return all;
 }
 
-Result<Choice<ConvVerifyParams>> dispatch::pick(const ConvVerifyParams& params) {
+Result<Choice<ConvVerifyParams>> dispatch::pick(const ConvVerifyParams& params, bool) {
   return first_that_takes(params, conv_verify_implementations());
 }
-Result<Choice<ConvCommitParams>> dispatch::pick(const ConvCommitParams& params) {
+Result<Choice<ConvCommitParams>> dispatch::pick(const ConvCommitParams& params, bool) {
   return first_that_takes(params, conv_commit_implementations());
 }
 

@@ -14,9 +14,10 @@ namespace {
 
 const char* device_name(int device) { return device == CANOPY_CPU ? "cpu" : "cuda"; }
 
+// Without `words` a choice allocates nothing unless an earlier row refuses; an error is in words all the same.
 template <class Params>
 Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<Params>> all, const Params& params,
-                            const Asked& asked) {
+                            const Asked& asked, bool words) {
   std::string refused;
   int number = 0;
   for (const Row& row : table.rows) {
@@ -31,6 +32,7 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
       refused += text("; ", row.implementation, ": ", why);
       continue;
     }
+    if (!words) return Choice<Params>{implementation, {}};
     std::string because = text("row ", number, " of the ", table.name, ": ", condition(row), " -> ", row.implementation);
     if (table.measured_on)
       because += text("; measured on ", table.measured_on, ", since ", machine(params.problem.device).name,
@@ -55,39 +57,39 @@ Asked asked(const VerifyParams& params) {
   return {p.nodes, std::int64_t{p.batch} * p.heads_v, depth, by_stash ? precision_on_gpu(params) : params.precision};
 }
 
-Result<Choice<VerifyParams>> pick(const VerifyParams& params) {
+Result<Choice<VerifyParams>> pick(const VerifyParams& params, bool words) {
   const auto table = verify_table(params.problem.device);
   if (!table) return table.error();
   const Asked wanted = asked(params);
-  auto choice = walk(*table, verify_implementations(), params, wanted);
-  if (choice && wanted.precision != params.precision)
+  auto choice = walk(*table, verify_implementations(), params, wanted, words);
+  if (words && choice && wanted.precision != params.precision)
     choice->because += text("; with stash_u, default asks the rows of ", kPrecisions[wanted.precision]);
   return choice;
 }
 
-Result<Choice<CommitParams>> pick(const CommitParams& params) {
+Result<Choice<CommitParams>> pick(const CommitParams& params, bool words) {
   const Problem& p = params.problem;
   return walk(commit_table(p.device), commit_implementations(), params,
-              {p.nodes, std::int64_t{p.batch} * p.heads_v, 0, CANOPY_PRECISION_DEFAULT, params.method});
+              {p.nodes, std::int64_t{p.batch} * p.heads_v, 0, CANOPY_PRECISION_DEFAULT, params.method}, words);
 }
 
 }  // namespace dispatch
 
 Result<Choice<VerifyParams>> choose(const VerifyParams& params) {
   if (Error error = check(params); !error.ok()) return error;
-  return dispatch::pick(params);
+  return dispatch::pick(params, true);
 }
 
 Result<Choice<CommitParams>> choose(const CommitParams& params) {
   if (Error error = check(params); !error.ok()) return error;
-  return dispatch::pick(params);
+  return dispatch::pick(params, true);
 }
 
 Result<std::string> explain(const VerifyParams& request) {
   VerifyParams params = request;
   if (!params.o.data) params.o = stand_in_output(params.problem);
   if (Error error = check(params); !error.ok()) return error;
-  const auto choice = dispatch::pick(params);
+  const auto choice = dispatch::pick(params, true);
   std::string out = choice ? text("runs ", choice->implementation->name, "\n  because ", choice->because, "\n")
                            : text("runs nothing\n  because ", choice.error().message, "\n");
   for (const auto& implementation : verify_implementations()) {

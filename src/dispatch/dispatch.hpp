@@ -1,4 +1,5 @@
-// Picks for params that check() already passed; the public choose() checks first.
+// Picks for params that check() already passed; the public choose() checks first. `words`: whether to say why, which
+// allocates.
 #pragma once
 
 #include "canopy/backend.hpp"
@@ -10,10 +11,10 @@ namespace canopy::dispatch {
 // What a call is looked up by. In default precision on a GPU, a stored u asks for the rows of what it is computed in.
 Asked asked(const VerifyParams& params);
 
-Result<Choice<VerifyParams>> pick(const VerifyParams& params);
-Result<Choice<CommitParams>> pick(const CommitParams& params);
-Result<Choice<ConvVerifyParams>> pick(const ConvVerifyParams& params);  // src/conv.cpp
-Result<Choice<ConvCommitParams>> pick(const ConvCommitParams& params);
+Result<Choice<VerifyParams>> pick(const VerifyParams& params, bool words);
+Result<Choice<CommitParams>> pick(const CommitParams& params, bool words);
+Result<Choice<ConvVerifyParams>> pick(const ConvVerifyParams& params, bool words);  // src/conv.cpp
+Result<Choice<ConvCommitParams>> pick(const ConvCommitParams& params, bool words);
 
 // "" if `implementation` can run these params here, else why not: this machine's reason or its own.
 template <class Params>
