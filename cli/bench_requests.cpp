@@ -118,7 +118,8 @@ Prepared prepare(const host::ProblemSpec& spec, const Effort& effort) {
 Result<Json> records_of(const Json& request, std::optional<Prepared> prepared) {
   for (const auto& field : request.items())
     if (std::none_of(std::begin(kFields), std::end(kFields), [&](const char* known) { return field.key() == known; }))
-      return Error::invalid(fmt::format("\"{}\": no such field of a request", field.key()));
+      return Error::invalid(
+          fmt::format("\"{}\": no such field of a request; docs/benchmarks.md lists them", field.key()));
   const host::ProblemSpec spec = spec_of(request);
   const Effort effort = effort_of(request);
   const std::string measure = request.value("measure", "time");

@@ -74,7 +74,7 @@ Error call_once(const Params& params, std::string_view name, std::span<const Imp
   };
   const std::unique_ptr<std::byte[], Delete> workspace(
       static_cast<std::byte*>(::operator new[](*needed ? *needed : 64, std::align_val_t{64}, std::nothrow)));
-  if (!workspace) return {CANOPY_WORKSPACE, text("workspace: ", *needed, " bytes are not to be had")};
+  if (!workspace) return {CANOPY_WORKSPACE, text("workspace: ", *needed, " bytes are not to be had; split the batch")};
   return call(params, name, all, workspace.get(), *needed, nullptr);
 }
 

@@ -39,7 +39,8 @@ Error check_dims(const Problem& p) {
   if (Error error = check_batch(p); !error.ok()) return error;
   if (p.heads_k < 1) return Error::invalid(text("heads_k = ", p.heads_k, ": expected 1 or more key heads"));
   if (p.heads_v < 1 || p.heads_v % p.heads_k != 0) {
-    return Error::invalid(text("heads_v = ", p.heads_v, ": expected a positive multiple of heads_k = ", p.heads_k));
+    return Error::invalid(text("heads_v = ", p.heads_v, ": expected a positive multiple of heads_k = ", p.heads_k,
+                               "; give every key head as many value heads"));
   }
   const struct {
     const char* name;
@@ -72,7 +73,8 @@ Error check_options(const Problem& p) {
 
 Error check_slots(const Problem& p) {
   if (p.slot_index_dtype != CANOPY_I32 && p.slot_index_dtype != CANOPY_I64) {
-    return Error::invalid(text("slot_index_dtype = ", dtype_name(p.slot_index_dtype), ": expected i32 or i64"));
+    return Error::invalid(
+        text("slot_index_dtype = ", dtype_name(p.slot_index_dtype), ": expected i32 or i64; convert the indices"));
   }
   if (p.padding_slot < -1) {
     return Error::invalid(
@@ -106,8 +108,8 @@ Error check_trees(const Problem& p) {
                                " int32 elements from one sequence's row to the next"));
   }
   if (p.batch > 1 && t.row_stride > (std::int64_t{1} << 60) / p.batch) {
-    return Error::invalid(
-        text("trees.row_stride = ", t.row_stride, ": expected rows within 2^60 elements for batch = ", p.batch));
+    return Error::invalid(text("trees.row_stride = ", t.row_stride, ": expected rows within 2^60 elements for batch = ",
+                               p.batch, "; give the stride in elements"));
   }
   return {};
 }
@@ -128,7 +130,8 @@ Error check_gates(const Problem& p, int layers, bool needed) {
   }
   if (!direct && !raw && needed && B > 0) {
     return Error::invalid(
-        "gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV], got neither form");
+        "gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV], got neither form; "
+        "give one");
   }
   const TensorRule rules[] = {
       {"g", "[B,T,HV]", {B, T, HV}, 3, kF32},    {"beta", "[B,T,HV]", {B, T, HV}, 3, kF32},

@@ -39,7 +39,8 @@ Error check_rows(const Problem& problem) {
     }
     if (flags & CANOPY_ROW_BAD_COUNT) {
       return Error::invalid(text("trees.count[b=", b, "] = ", problem.trees.count[b],
-                                 ": expected 0 <= count <= nodes = ", problem.nodes));
+                                 ": expected 0 <= count <= nodes = ", problem.nodes,
+                                 "; give row_status to have such a row flagged and the others run"));
     }
     std::int32_t parents[CANOPY_MAX_NODES];
     int bad = 0;
@@ -92,7 +93,8 @@ Error check_rows(const CommitParams& params) {
     if (!written || x.row == y.row) continue;
     return Error::invalid(text(y.as, "[b=", y.row, "] = ", y.slot, ": sequence ", x.row, " uses the same slot (its ",
                                x.as,
-                               ") and one of them writes it; expected each written slot to belong to one sequence"));
+                               ") and one of them writes it; expected each written slot to belong to one sequence; "
+                               "give one of them another"));
   }
   return {};
 }

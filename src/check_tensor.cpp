@@ -94,7 +94,8 @@ Error check_tensor(const Tensor& tensor, const TensorRule& rule, int layers) {
     if (stride[axis] < span) {
       return Error::invalid(text(name, ".stride[", layers > 1 ? axis : axis + 1, "] = ", stride[axis],
                                  ": the elements of ", rule.shape,
-                                 " overlap in memory and it is written; expected at least ", span));
+                                 " overlap in memory and it is written; expected at least ", span,
+                                 "; give it memory of its own, not an expanded view"));
     }
     span += (extent[axis] - 1) * stride[axis];
   }

@@ -27,7 +27,8 @@ Result<Choice<Params>> first_that_takes(const Params& params, std::span<const Im
   std::string refused;
   for (const auto& implementation : all)
     refused += text("; ", implementation.name, ": ", dispatch::objection(implementation, params));
-  return Error::unsupported(text("no implementation takes this convolution", refused));
+  return Error::unsupported(
+      text("no implementation takes this convolution", refused, "; change what the reasons name"));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ Error check_plans(const Problem& problem, const void* plans, std::size_t bytes) 
   const std::size_t needed = plans_bytes(problem);
   if (needed == 0)
     return Error::unsupported(text("problem.device = ", problem.device, ": this build plans for 0 (cpu)",
-                                   CANOPY_WITH_CUDA ? " and 1 (cuda)" : ""));
+                                   CANOPY_WITH_CUDA ? " and 1 (cuda)" : "; copy the trees to the host"));
   if (!plans || bytes < needed || reinterpret_cast<std::uintptr_t>(plans) % 64 != 0)
     return {CANOPY_WORKSPACE, text("plan: expected 64-byte aligned memory of ", needed,
                                    " bytes (canopy_plan_bytes), got ", plans ? bytes : 0, " bytes at an address of ",

@@ -192,7 +192,7 @@ void norm(canopy_problem& out, const NormArguments& norm) {
 }
 
 int32_t narrow(const char* name, int64_t value) {
-  if (value < INT32_MIN || value > INT32_MAX) fail(name, " = ", value, ": expected 32 bits");
+  if (value < INT32_MIN || value > INT32_MAX) fail(name, " = ", value, ": expected 32 bits; check where it comes from");
   return static_cast<int32_t>(value);
 }
 

@@ -15,10 +15,10 @@ void commit(const Tensor& k, const Maybe& v, const Tensor& leaf, const Tensor& s
   canopy_problem& p = params.problem;
   const int64_t lead = state.dim() == 5 ? 1 : 0;
   if (state.dim() != 4 && state.dim() != 5)
-    fail("state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got ", state.dim());
+    fail("state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got ", state.dim(), "; reshape it");
   if (k.dim() != 4 + lead)
     fail("k: expected ", (lead ? "5 axes [L,B,T,H,K], as state has a layer axis" : "4 axes [B,T,H,K]"), ", got ",
-         k.dim());
+         k.dim(), "; reshape it");
   const int64_t layers = lead ? state.size(0) : 0;
   const Reader reader("k", k, layers), shared("k", k, 0);  // trees, leaves and slots have no layer axis
   p.device = reader.cuda() ? CANOPY_CUDA : CANOPY_CPU;

@@ -24,7 +24,7 @@ canopy_conv_verify_params params_of(const Reader& reader, const Tensor& x, const
   canopy_conv_verify_params params;
   canopy_conv_verify_params_init(&params);
   canopy_conv_problem& p = params.problem;
-  if (x.dim() != 3) fail("x: expected 3 axes [B,T,C], got ", x.dim());
+  if (x.dim() != 3) fail("x: expected 3 axes [B,T,C], got ", x.dim(), "; reshape it");
   if (weight.dim() != 2)
     fail("weight: expected 2 axes [C,W], got ", weight.dim(), "; of a Conv1d's weight [C,1,W] pass weight[:, 0]");
   p.batch = narrow("B", x.size(0)), p.nodes = narrow("T", x.size(1)), p.channels = narrow("C", x.size(2));
@@ -81,9 +81,10 @@ void conv1d_commit(const Tensor& x, const Tensor& leaf, const Tensor& state, con
   canopy_conv_problem& p = params.problem;
   const int64_t lead = state.dim() == 4 ? 1 : 0;
   if (state.dim() != 3 && state.dim() != 4)
-    fail("state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got ", state.dim());
+    fail("state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got ", state.dim(), "; reshape it");
   if (x.dim() != 3 + lead)
-    fail("x: expected ", (lead ? "4 axes [L,B,T,C], as state has a layer axis" : "3 axes [B,T,C]"), ", got ", x.dim());
+    fail("x: expected ", (lead ? "4 axes [L,B,T,C], as state has a layer axis" : "3 axes [B,T,C]"), ", got ", x.dim(),
+         "; reshape it");
   const int64_t layers = lead ? state.size(0) : 0;
   const Reader reader("x", x, layers), shared("x", x, 0);  // trees, leaves and slots have no layer axis
   params.layers = lead ? narrow("L", layers) : 1;

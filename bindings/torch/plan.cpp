@@ -13,7 +13,7 @@ namespace {
 // The tensor that names the batch: parents, or one of the links.
 const Tensor& trees_tensor(const Maybe& parents, const Maybe& next_token, const Maybe& next_sibling) {
   const Maybe& any = parents ? parents : next_token ? next_token : next_sibling;
-  if (!any) fail("parents: expected [B,T] int32, or next_token with next_sibling, got neither");
+  if (!any) fail("parents: expected [B,T] int32, or next_token with next_sibling, got neither; pass one form");
   if (any->dim() != 2)
     fail("parents: expected [B,T] (or next_token, next_sibling of that shape), got ", any->dim(),
          " axes; add the batch axis with [None]");

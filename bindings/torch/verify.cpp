@@ -11,8 +11,8 @@ canopy_verify_params params_of(const Reader& reader, const Tensor& q, const Tens
   canopy_verify_params_init(&params);
   canopy_problem& p = params.problem;
   p.device = reader.cuda() ? CANOPY_CUDA : CANOPY_CPU;
-  if (q.dim() != 4) fail("q: expected 4 axes [B,T,H,K], got ", q.dim());
-  if (v.dim() != 4) fail("v: expected 4 axes [B,T,HV,V], got ", v.dim());
+  if (q.dim() != 4) fail("q: expected 4 axes [B,T,H,K], got ", q.dim(), "; reshape it");
+  if (v.dim() != 4) fail("v: expected 4 axes [B,T,HV,V], got ", v.dim(), "; reshape it");
   const int64_t B = q.size(0), T = q.size(1), H = q.size(2), K = q.size(3), HV = v.size(2), V = v.size(3);
   p.batch = narrow("B", B), p.nodes = narrow("T", T), p.heads_k = narrow("H", H), p.heads_v = narrow("HV", HV);
   p.dim_k = narrow("K", K), p.dim_v = narrow("V", V);

@@ -58,11 +58,13 @@ def commit_params(x: Any, given: dict[str, Any]) -> _abi.ConvCommitParams:
     p = params.problem
     shape, extents = view_of("state", given["state"]).shape, view_of("x", x).shape
     if len(shape) not in (3, 4):
-        raise CanopyError(f"state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got {len(shape)}")
+        raise CanopyError(
+            f"state: expected 3 axes [slots,C,W-1], or 4 with L layers before them, got {len(shape)}; reshape it"
+        )
     lead = len(shape) - 3
     if len(extents) != 3 + lead:
         axes = "4 axes [L,B,T,C], as state has a layer axis" if lead else "3 axes [B,T,C]"
-        raise CanopyError(f"x: expected {axes}, got {len(extents)}")
+        raise CanopyError(f"x: expected {axes}, got {len(extents)}; reshape it")
     reader, shared = Reader("x", x, shape[0] if lead else 0), Reader("x", x)
     params.layers = shape[0] if lead else 1
     dtype = _rows(p, reader, shared, x, extents[lead:], shape[-1] + 1, given, True)

@@ -225,7 +225,7 @@ def axes_of(name: str, value: Any, axes: str) -> tuple[int, ...]:
     shape = view_of(name, value).shape
     expected = axes.count(",") + 1
     if len(shape) != expected:
-        raise CanopyError(f"{name}: expected {expected} axes {axes}, got {len(shape)}")
+        raise CanopyError(f"{name}: expected {expected} axes {axes}, got {len(shape)}; reshape it")
     return shape
 
 
@@ -242,7 +242,7 @@ def plan_problem(given: dict[str, Any]) -> _abi.Problem:
         (given[name] for name in ("parents", "next_token", "next_sibling") if given.get(name) is not None), None
     )
     if model is None:
-        raise CanopyError("parents: expected [B,T] int32, or next_token with next_sibling, got neither")
+        raise CanopyError("parents: expected [B,T] int32, or next_token with next_sibling, got neither; pass one form")
     shape = view_of("parents", model).shape
     if len(shape) != 2:
         raise CanopyError(
@@ -298,12 +298,14 @@ def commit_params(k: Any, v: Any, given: dict[str, Any]) -> _abi.CommitParams:
     p = params.problem
     shape = view_of("state", given["state"]).shape
     if len(shape) not in (4, 5):
-        raise CanopyError(f"state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got {len(shape)}")
+        raise CanopyError(
+            f"state: expected 4 axes [slots,HV,V,K], or 5 with L layers before them, got {len(shape)}; reshape it"
+        )
     lead = len(shape) - 4
     key_shape = view_of("k", k).shape
     if len(key_shape) != 4 + lead:
         axes = "5 axes [L,B,T,H,K], as state has a layer axis" if lead else "4 axes [B,T,H,K]"
-        raise CanopyError(f"k: expected {axes}, got {len(key_shape)}")
+        raise CanopyError(f"k: expected {axes}, got {len(key_shape)}; reshape it")
     reader, shared = Reader("k", k, shape[0] if lead else 0), Reader("k", k)
     _options(p, {**given, "scale": None})
     p.device = reader.number

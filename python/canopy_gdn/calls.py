@@ -41,7 +41,9 @@ def plan(*, parents: Array | None = None, next_token: Array | None = None, next_
     given = {"parents": parents, "next_token": next_token, "next_sibling": next_sibling, "count": count,
              "slot_index": slot_index, "slots": slots, "padding_slot": padding_slot}  # fmt: skip
     if slot_index is not None and slots is None:
-        raise _abi.CanopyError("slots: expected the number of slots of the pool, because slot_index is given, got None")
+        raise _abi.CanopyError(
+            "slots: expected the number of slots of the pool, because slot_index is given, got None; pass state.shape[0]"
+        )
     if _problem.is_torch(parents) or _problem.is_torch(next_token):
         return _operators().plan(parents, next_token, next_sibling, count, slot_index, slots, padding_slot, out)
     from . import _numpy

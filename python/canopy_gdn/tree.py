@@ -30,7 +30,9 @@ class Tree:
         given = _plain(parents, "parents")
         if any(not -(2**31) <= parent < 2**31 for parent in given):
             index, value = next((i, p) for i, p in enumerate(given) if not -(2**31) <= p < 2**31)
-            raise _abi.CanopyError(f"parents[{index}] = {value}: expected -1 for the root, else 0 <= parent < {index}")
+            raise _abi.CanopyError(
+                f"parents[{index}] = {value}: expected -1 for the root, else 0 <= parent < {index}; renumber the nodes parents first"
+            )
         nodes = len(given)
         room = max(nodes, 1)
         array = (ctypes.c_int32 * room)(*given)
@@ -91,7 +93,9 @@ class Tree:
         try:
             rows = [list(row) for row in mask]
         except TypeError:
-            raise _abi.CanopyError("mask: expected [T, T], a row a node, got one without rows") from None
+            raise _abi.CanopyError(
+                "mask: expected [T, T], a row a node, got one without rows; pass nested lists or a 2-d array"
+            ) from None
         for i, row in enumerate(rows):
             for j, bit in enumerate(row):
                 if bit not in (0, 1):  # an additive mask of 0 and -inf, say
@@ -243,7 +247,9 @@ def batch(trees: Sequence[Tree], nodes: int | None = None) -> tuple[np.ndarray, 
     largest = max((len(tree) for tree in trees), default=1)
     width = largest if nodes is None else nodes
     if width < largest:
-        raise _abi.CanopyError(f"nodes = {nodes}: expected at least {largest}, the size of the largest tree")
+        raise _abi.CanopyError(
+            f"nodes = {nodes}: expected at least {largest}, the size of the largest tree; leave it out to take that"
+        )
     parents = np.full((len(trees), width), -1, np.int32)
     for row, tree in zip(parents, trees):
         row[: len(tree)] = tree.parents

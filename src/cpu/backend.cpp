@@ -132,7 +132,7 @@ std::string refuses_verify(const VerifyParams& params) {
   if (std::string why = refuses_device(params); !why.empty()) return why;
   if (params.precision != CANOPY_PRECISION_DEFAULT && params.precision != CANOPY_PRECISION_FP32)
     return "precision = " + std::to_string(params.precision) +
-           ": the CPU computes in fp32 (CANOPY_PRECISION_DEFAULT or CANOPY_PRECISION_FP32)";
+           ": expected 0 (default) or 1 (fp32), all that the CPU computes in; the others are for GPUs";
   return {};
 }
 
@@ -196,7 +196,8 @@ std::string refuses_commit(const CommitParams& params) {
   static constexpr const char* kNames[] = {"resolve", "stash", "replay"};
   if (std::string why = refuses_device(params); !why.empty()) return why;
   if (params.method != method)
-    return std::string("method = ") + kNames[params.method] + ": this implementation commits by " + kNames[method];
+    return std::string("method = ") + kNames[params.method] + ": this implementation commits by " + kNames[method] +
+           "; use cpu_commit_" + kNames[params.method];
   return {};
 }
 

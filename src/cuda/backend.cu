@@ -18,7 +18,8 @@ std::string look_for_device() {
     cudaDriverGetVersion(&driver);
     if (driver == 0) return "no NVIDIA driver found";
     return text("the NVIDIA driver (for CUDA ", driver / 1000, ".", driver % 1000 / 10, ") is older than CUDA ",
-                CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10, ", which this build needs");
+                CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10,
+                ", which this build needs; install a newer driver");
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && devices == 0)) return "no NVIDIA GPU found";
   if (status != cudaSuccess) return text("CUDA: ", cudaGetErrorString(status));
@@ -39,7 +40,7 @@ std::string missing() {
 
 std::string refuses_device(const Problem& problem) {
   if (problem.device == CANOPY_CUDA) return {};
-  return "problem.device = 0 (cpu): expected 1, with pointers to device memory";
+  return "problem.device = 0 (cpu): expected 1, with pointers to device memory; or use an implementation of the CPU";
 }
 
 // ---- the plan ----------------------------------------------------------------------------------------------------
@@ -81,7 +82,8 @@ template <int kMethod>
 std::string refuses_commit(const CommitParams& params) {
   constexpr const char* names[] = {"resolve", "stash", "replay"};
   if (params.method != kMethod)
-    return text("method = ", names[params.method], ": this implementation commits by ", names[kMethod]);
+    return text("method = ", names[params.method], ": this implementation commits by ", names[kMethod],
+                "; use cuda_commit_", names[params.method]);
   return refuses<CommitParams, commit_refuses>(params);
 }
 
@@ -140,7 +142,7 @@ std::size_t cuda_plans_bytes(const Problem& problem) { return cuda::plan_bytes(p
 
 Error cuda_make_plans(const Problem& problem, void* plans, void* stream) {
   if (const std::string why = cuda::missing(); !why.empty())
-    return Error::unsupported("problem.device = 1 (cuda): " + why);
+    return Error::unsupported("problem.device = 1 (cuda): " + why + "; copy the tensors to the host and use 0 (cpu)");
   cuda::launch_plan(problem, static_cast<cuda::DevicePlan*>(plans), static_cast<cudaStream_t>(stream));
   if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
     return {CANOPY_INTERNAL, text("plan kernel: ", cudaGetErrorString(status))};

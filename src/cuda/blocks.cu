@@ -65,7 +65,8 @@ std::string refuses(const VerifyParams& params, Method method) {
                 method == Method::kDense ? " or 3 (half)" : "", "; use cuda_fused");
   if (params.stash_u.data && !precise(params, method))
     return text("precision = ", params.precision,
-                " with stash_u: expected 0 (default) or 2 (precise), since a stored u is to keep its digits");
+                " with stash_u: expected 0 (default) or 2 (precise), since a stored u is to keep its digits; "
+                "or store none and commit by resolve");
   return refuses_strides(params, "cuda_fused with precision fp32");
 }
 

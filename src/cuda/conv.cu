@@ -102,7 +102,7 @@ std::string missing() { return cuda_verify_implementations().front().missing(); 
 template <class Params>
 std::string refuses(const Params& params) {
   if (params.problem.device != CANOPY_CUDA)
-    return "problem.device = 0 (cpu): expected 1, with pointers to device memory";
+    return "problem.device = 0 (cpu): expected 1, with pointers to device memory; or use an implementation of the CPU";
   if (params.problem.batch > 65535)
     return text("batch = ", params.problem.batch, ": expected at most 65535; split the call");
   return {};

@@ -67,7 +67,8 @@ std::string fused_refuses(const VerifyParams& params) {
     return "precision = fast: expected bf16 inputs, which it multiplies as they are; use half";
   if (params.stash_u.data && precision_on_gpu(params) != CANOPY_PRECISION_PRECISE)
     return text("precision = ", params.precision,
-                " with stash_u: expected 0 (default), 1 (fp32) or 2 (precise), since a stored u is to keep its digits");
+                " with stash_u: expected 0 (default), 1 (fp32) or 2 (precise), since a stored u is to keep its digits; "
+                "or store none and commit by resolve");
   return refuses_strides(params, "precision fp32");
 }
 
@@ -83,11 +84,13 @@ std::string pair_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (std::string why = fused_refuses(params); !why.empty()) return why;
   if (precision_on_gpu(params) != CANOPY_PRECISION_HALF)
-    return text("precision = ", params.precision, ": expected 0 (default) without stash_u, or 3 (half)");
+    return text("precision = ", params.precision,
+                ": expected 0 (default) without stash_u, or 3 (half); use cuda_fused");
   if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
-    return "q: expected bf16 inputs with dim_k = dim_v = 128";
+    return "q: expected bf16 inputs with dim_k = dim_v = 128; use cuda_fused";
   if (p.heads_v / p.heads_k % 2 != 0)
-    return text("heads_v / heads_k = ", p.heads_v / p.heads_k, ": expected an even number of value heads a key head");
+    return text("heads_v / heads_k = ", p.heads_v / p.heads_k,
+                ": expected an even number of value heads a key head; use cuda_fused");
   return {};
 }
 

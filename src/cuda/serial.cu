@@ -67,7 +67,7 @@ std::string serial_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (params.precision != CANOPY_PRECISION_DEFAULT && params.precision != CANOPY_PRECISION_FP32)
     return text("precision = ", params.precision,
-                ": expected 0 (default) or 1 (fp32), all that the serial kernels compute in");
+                ": expected 0 (default) or 1 (fp32), all that the serial kernels compute in; use cuda_fused");
   if (p.dim_k != 64 && p.dim_k != 128)
     return text("dim_k = ", p.dim_k, ": expected 64 or 128 on the GPU; pad keys with zeros");
   if (p.dim_v % kLeastColumns != 0)

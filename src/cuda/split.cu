@@ -49,7 +49,8 @@ std::string split_refuses(const VerifyParams& params) {
     return text("precision = ", params.precision, ": expected 0 (default), 2 (precise) or 3 (half); use cuda_fused");
   if (params.stash_u.data && !precise(params))
     return text("precision = ", params.precision,
-                " with stash_u: expected 0 (default) or 2 (precise), since a stored u is to keep its digits");
+                " with stash_u: expected 0 (default) or 2 (precise), since a stored u is to keep its digits; "
+                "or store none and commit by resolve");
   return refuses_strides(params, "cuda_fused with precision fp32");
 }
 

@@ -45,7 +45,9 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
                                    "): expected a device this build has "
                                    "implementations for; copy the tensors to the host and use 0 (cpu)"));
   }
-  return Error::unsupported(text("no implementation on ", device, " takes this problem", refused));
+  return Error::unsupported(
+      text("no implementation on ", device, " takes this problem", refused, "; change what the reasons name",
+           params.problem.device == CANOPY_CPU ? "" : ", or copy the tensors to the host and use 0 (cpu)"));
 }
 
 }  // namespace

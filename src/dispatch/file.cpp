@@ -67,7 +67,7 @@ std::string read_row(std::string_view line, int device, Row& row) {
   int terms = 0;
   while (conditions != "always") {
     const std::size_t end = conditions.find(" and ");
-    if (++terms > kMostTerms) return "expected at most eight conditions";
+    if (++terms > kMostTerms) return "expected at most eight conditions, got more; leave some out";
     if (std::string why = read_term(trimmed(conditions.substr(0, end)), row); !why.empty()) return why;
     if (end == std::string_view::npos) break;
     conditions = trimmed(conditions.substr(end + 5));

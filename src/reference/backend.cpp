@@ -124,7 +124,9 @@ std::string refuses_verify(const VerifyParams& params) {
 template <int kMethod>
 std::string refuses_commit(const CommitParams& params) {
   constexpr const char* names[] = {"resolve", "stash", "replay"};
-  if (params.method != kMethod) return text("method is ", names[params.method], ": expected ", names[kMethod]);
+  if (params.method != kMethod)
+    return text("method is ", names[params.method], ": expected ", names[kMethod], "; use reference_",
+                names[params.method]);
   return refuses_device(params);
 }
 

@@ -258,8 +258,9 @@ std::string refusals() {
   if (many || many.error().message != text(verifier().name, ": batch = 65536: expected at most 65535; split the call"))
     return many ? "65536 sequences were taken" : many.error().message;
   params = device.verify(), params.problem.device = CANOPY_CPU;
-  const std::string expected =
-      text(verifier().name, ": problem.device = 0 (cpu): expected 1, with pointers to device memory");
+  const std::string expected = text(verifier().name,
+                                    ": problem.device = 0 (cpu): expected 1, with pointers to device memory; or "
+                                    "use an implementation of the CPU");
   params.row_status = nullptr, params.problem = made.verify(made.here()).problem;
   const auto host = conv_verify_workspace(params, verifier().name);
   if (host || host.error().message != expected) return host ? "host pointers were taken" : host.error().message;

@@ -121,7 +121,7 @@ def test_batch_pads_and_counts():
     (lambda: Tree.family("specla", 60, top_k=2, depth=4), ["31"]),
     (lambda: FORK.path(4), ["node = 4", "expected 0 <= node < 4"]),
     (lambda: FORK.write("leaf litter"), ["leaf litter"]),
-    (lambda: canopy_gdn.batch([FORK], nodes=3), ["nodes = 3", "at least 4"]),
+    (lambda: canopy_gdn.batch([FORK], nodes=3), ["nodes = 3", "at least 4", "; leave it out"]),
     (lambda: canopy_gdn.batch([FORK, [-1, 0]]), ["trees[1]: expected a Tree, got list", "Tree(parents)"]),
 ])  # fmt: skip
 def test_what_is_no_tree_is_refused_with_the_reason(make, pieces):

@@ -13,7 +13,7 @@ from test_conv import problem as conv_problem
 VERIFY = {
     "k of other nodes": ({"k": lambda a: a["k"][:, :3]}, ["k: expected shape [B,T,H,K] = [3, 20, 2, 16], got [3, 3, 2, 16]", "reshape"]),
     "v of other rows": ({"v": lambda a: a["v"][:2]}, ["v: expected shape [B,T,HV,V] = [3, 20, 4, 24], got [2, 20, 4, 24]"]),
-    "q of three axes": ({"q": lambda a: a["q"][0]}, ["q: expected 4 axes [B,T,H,K], got 3"]),
+    "q of three axes": ({"q": lambda a: a["q"][0]}, ["q: expected 4 axes [B,T,H,K], got 3; reshape it"]),
     "v of three axes": ({"v": lambda a: a["v"][0]}, ["v: expected 4 axes [B,T,HV,V], got 3"]),
     "heads that do not divide": ({"v": lambda a: a["v"][:, :, :3], "g": lambda a: a["g"][:, :, :3], "beta": lambda a: a["beta"][:, :, :3],
                                   "state": lambda a: a["state"][:, :3]}, ["heads_v = 3", "multiple of heads_k = 2"]),
@@ -80,7 +80,7 @@ COMMIT = {
 
 # A good call of B = 3, T = 20, C = 70, W = 4, 4 slots.
 CONV = {
-    "x of two axes": ({"x": lambda a: a["x"][0]}, ["x: expected 3 axes [B,T,C], got 2"]),
+    "x of two axes": ({"x": lambda a: a["x"][0]}, ["x: expected 3 axes [B,T,C], got 2; reshape it"]),
     "float64 inputs": ({"x": lambda a: a["x"].astype(np.float64)}, ["x.dtype = ", "expected f32, bf16 or f16", "convert"]),
     "channels with gaps": ({"x": lambda a: np.repeat(a["x"], 2, -1)[..., ::2]}, ["x.stride[3] = 2: expected 1", "contiguous"]),
     "a Conv1d's weight": ({"weight": lambda a: a["weight"][:, None]}, ["weight: expected 2 axes [C,W], got 3", "weight[:, 0]"]),
@@ -204,11 +204,11 @@ def test_a_convolution_into_its_own_input(to):
 
 
 @pytest.mark.parametrize(("changes", "pieces"), [
-    ({"parents": None}, ["parents: expected [B,T] int32, or next_token with next_sibling, got neither"]),
+    ({"parents": None}, ["parents: expected [B,T] int32, or next_token with next_sibling, got neither", "; pass one form"]),
     ({"parents": np.int32([-1, 0])}, ["parents: expected [B,T]", "got 1 axes; add the batch axis with [None]"]),
     ({"parents": np.zeros((3, 257), np.int32)}, ["nodes = 257: expected 1 to 256"]),
     ({"count": np.int32([1, 2])}, ["count: expected shape [B] = [3], got [2]"]),
-    ({"slot_index": np.int32([0, 1, 2])}, ["slots: expected the number of slots of the pool", "got None"]),
+    ({"slot_index": np.int32([0, 1, 2])}, ["slots: expected the number of slots of the pool", "got None; pass state.shape[0]"]),
 ])  # fmt: skip
 def test_plan(to, changes, pieces):
     arguments = {n: v for n, v in good().items() if n in ("parents", "count")}

@@ -307,7 +307,9 @@ const Wrong kWrong[] = {
      "strides, in elements",
      true, false},
     {"o_overlaps", [](auto& v, auto&) { v.o.stride[2] = 0; },
-     "o.stride[2] = 0: the elements of [B,T,C] overlap in memory and it is written; expected at least 1", true, false},
+     "o.stride[2] = 0: the elements of [B,T,C] overlap in memory and it is written; expected at least 1; give it "
+     "memory of its own, not an expanded view",
+     true, false},
     {"o_type", [](auto& v, auto&) { v.o.dtype = CANOPY_F16; },
      "o.dtype = f16: expected f32, the dtype of x, or f32; convert the result yourself", true, false},
     {"in_place", [](auto& v, auto&) { v.o = v.problem.x; },
@@ -318,7 +320,8 @@ const Wrong kWrong[] = {
     {"layer_stride", [](auto&, auto& c) { c.layers = 2, c.problem.x.stride[0] = 0; },
      "x.stride[0] = 0: expected the elements from one layer to the next, 1 or more, because layers = 2", false, true},
     {"flat_pool", [](auto&, auto& c) { c.problem.state.stride[3] = 0; },
-     "state.stride[3] = 0: the elements of [slots,C,W-1] overlap in memory and it is written; expected at least 1",
+     "state.stride[3] = 0: the elements of [slots,C,W-1] overlap in memory and it is written; expected at least 1; "
+     "give it memory of its own, not an expanded view",
      false, true},
     {"no_leaf", [](auto&, auto& c) { c.leaf = nullptr; },
      "leaf is NULL: expected [B] int32, the accepted node of each sequence", false, true},

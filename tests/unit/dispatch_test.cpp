@@ -175,7 +175,9 @@ TEST(Dispatch, CommitGoesByMethod) {
   }
   const Error error = commit(params, "reference_resolve", nullptr, 0);  // method is replay
   EXPECT_EQ(error.status, CANOPY_UNSUPPORTED);
-  EXPECT_EQ(error.message, "reference_resolve: method is replay: expected resolve");
+  EXPECT_EQ(error.message, "reference_resolve: method is replay: expected resolve; use reference_replay");
+  EXPECT_EQ(commit(params, "cpu_commit_stash", nullptr, 0).message,
+            "cpu_commit_stash: method = replay: this implementation commits by stash; use cpu_commit_replay");
 }
 
 TEST(Dispatch, RefusesWhatNothingHereCanRun) {
@@ -201,6 +203,11 @@ TEST(Dispatch, RefusesWhatNothingHereCanRun) {
   EXPECT_NE(half.error().message.find("no implementation on cpu takes this problem; cpu_closed_form: precision = 3"),
             std::string::npos)
       << half.error().message;
+  EXPECT_NE(half.error().message.find("; change what the reasons name"), std::string::npos) << half.error().message;
+  EXPECT_EQ(
+      verify(call.params, "cpu_closed_form", nullptr, 0).message,
+      "cpu_closed_form: precision = 3: expected 0 (default) or 1 (fp32), all that the CPU computes in; the others "
+      "are for GPUs");
   const Error error = verify(call.params, "reference_serial", nullptr, 0);
   EXPECT_EQ(error.message,
             "reference_serial: precision = 3: expected 0 (default) or 1 (fp32), the others are for tensor cores");

@@ -97,7 +97,7 @@ const WrongVerify kWrongVerify[] = {
      "nodes = 257: expected 1 to 256 nodes a tree; split or prune larger trees"},
     {"heads_k", [](Sound& s) { s.verify.problem.heads_k = 0; }, "heads_k = 0: expected 1 or more key heads"},
     {"heads_v", [](Sound& s) { s.verify.problem.heads_v = 5; },
-     "heads_v = 5: expected a positive multiple of heads_k = 2"},
+     "heads_v = 5: expected a positive multiple of heads_k = 2; give every key head as many value heads"},
     {"dim_k", [](Sound& s) { s.verify.problem.dim_k = 12; },
      "dim_k = 12: expected a multiple of 8 from 8 to 256; pad the head with zeros"},
     {"dim_v", [](Sound& s) { s.verify.problem.dim_v = 264; },
@@ -109,7 +109,7 @@ const WrongVerify kWrongVerify[] = {
     {"layout", [](Sound& s) { s.verify.problem.state_layout = 3; },
      "state_layout = 3: expected 0 (CANOPY_STATE_VK, [slots,HV,V,K]) or 1 (CANOPY_STATE_KV, [slots,HV,K,V])"},
     {"slot_dtype", [](Sound& s) { s.verify.problem.slot_index_dtype = CANOPY_BF16; },
-     "slot_index_dtype = bf16: expected i32 or i64"},
+     "slot_index_dtype = bf16: expected i32 or i64; convert the indices"},
     {"padding", [](Sound& s) { s.verify.problem.padding_slot = -2; },
      "padding_slot = -2: expected -1 or more, so that negative indices are padding"},
     {"slots", [](Sound& s) { s.verify.problem.slots = -4; }, "slots = -4: expected 0 or more state slots"},
@@ -152,7 +152,7 @@ const WrongVerify kWrongVerify[] = {
     {"both_gates", [](Sound& s) { s.verify.problem.a = s.verify.problem.g; },
      "gates: expected either g and beta, or a, b, a_log and dt_bias, got tensors of both forms; leave one form NULL"},
     {"no_gates", [](Sound& s) { s.verify.problem.g.data = s.verify.problem.beta.data = nullptr; },
-     "gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV], got neither form"},
+     "gates: expected g and beta [B,T,HV], or a, b [B,T,HV] with a_log, dt_bias [HV], got neither form; give one"},
     {"no_beta", [](Sound& s) { s.verify.problem.beta.data = nullptr; }, "beta is NULL: expected [B,T,HV]"},
     {"g_dtype", [](Sound& s) { s.verify.problem.g.dtype = CANOPY_F16; },
      "g.dtype = f16: expected f32 for [B,T,HV]; convert it first"},
@@ -165,7 +165,8 @@ const WrongVerify kWrongVerify[] = {
      "precision = 5: expected 0 (default) to 4 (fast), a canopy_precision"},
     {"no_o", [](Sound& s) { s.verify.o.data = nullptr; }, "o is NULL: expected [B,T,HV,V]"},
     {"o_overlaps", [](Sound& s) { s.verify.o.stride[2] = 16; },
-     "o.stride[3] = 16: the elements of [B,T,HV,V] overlap in memory and it is written; expected at least 96"},
+     "o.stride[3] = 16: the elements of [B,T,HV,V] overlap in memory and it is written; expected at least 96; give it "
+     "memory of its own, not an expanded view"},
     {"u_without_l", [](Sound& s) { s.verify.stash_l.data = nullptr; },
      "stash_l is NULL: expected [B,T,HV] f32: U and l of the stash come together"},
     {"u_dtype", [](Sound& s) { s.verify.stash_u.dtype = CANOPY_BF16; },
@@ -178,9 +179,11 @@ const WrongVerify kWrongVerify[] = {
      "parents "
      "first"},
     {"count", [](Sound& s) { s.count[1] = 7, s.verify.problem.trees.count = s.count.data(); },
-     "trees.count[b=1] = 7: expected 0 <= count <= nodes = 6"},
+     "trees.count[b=1] = 7: expected 0 <= count <= nodes = 6; give row_status to have such a row flagged and "
+     "the others run"},
     {"negative_count", [](Sound& s) { s.count[0] = -1, s.verify.problem.trees.count = s.count.data(); },
-     "trees.count[b=0] = -1: expected 0 <= count <= nodes = 6"},
+     "trees.count[b=0] = -1: expected 0 <= count <= nodes = 6; give row_status to have such a row flagged and "
+     "the others run"},
     {"slot", [](Sound& s) { s.slot[1] = 6; },
      "slot_index[b=1] = 6: expected less than slots = 6; indices at or below padding_slot = -1 mark a padding row"},
     {"looping_links",
@@ -248,7 +251,8 @@ const WrongCommit kWrongCommit[] = {
      "track_slot is NULL: expected [B]: the two come together"},
     {"no_v", [](Sound& s) { s.commit.problem.v.data = nullptr; }, "v is NULL: expected [B,T,HV,V]"},
     {"flat_pool", [](Sound& s) { s.commit.problem.state.stride[1] = 0; },
-     "state.stride[1] = 0: the elements of [slots,HV,V,K] overlap in memory and it is written; expected at least 1"},
+     "state.stride[1] = 0: the elements of [slots,HV,V,K] overlap in memory and it is written; expected at least 1; "
+     "give it memory of its own, not an expanded view"},
     {"dst_slot", [](Sound& s) { s.dst[1] = 9, s.commit.dst_slot = s.dst.data(); },
      "dst_slot[b=1] = 9: expected less than slots = 6; indices at or below padding_slot = -1 mark a padding row"},
     {"track_slot",
@@ -262,15 +266,13 @@ const WrongCommit kWrongCommit[] = {
     {"shared_dst", [](Sound& s) { s.dst[1] = 1, s.commit.dst_slot = s.dst.data(); },
      "dst_slot[b=1] = 1: sequence 0 uses the same slot (its dst_slot) and one of them writes it; expected each written "
      "slot to belong to "
-     "one sequence"},
+     "one sequence; give one of them another"},
     {"dst_is_anothers_source", [](Sound& s) { s.dst[0] = 0, s.commit.dst_slot = s.dst.data(); },
      "slot_index[b=1] = 0: sequence 0 uses the same slot (its dst_slot) and one of them writes it; expected each "
-     "written slot to belong "
-     "to one sequence"},
+     "written slot to belong to one sequence; give one of them another"},
     {"in_place_twice", [](Sound& s) { s.slot[1] = 2; },
      "slot_index[b=1] = 2: sequence 0 uses the same slot (its slot_index) and one of them writes it; expected each "
-     "written slot to belong "
-     "to one sequence"},
+     "written slot to belong to one sequence; give one of them another"},
 };
 
 class WrongCommitCall : public testing::TestWithParam<WrongCommit> {};

@@ -58,7 +58,8 @@ TEST(Strategies, RefusalsSayWhatWasExpectedWhatCameAndWhatToDo) {
   for (const char* name : kTensorCore) {
     EXPECT_EQ(why(name, Call(8, CANOPY_F32)).rfind("q.dtype = 0: expected bf16, which this ", 0), 0u) << name;
     EXPECT_EQ(why(name, Call(8, CANOPY_F16)).rfind("q.dtype = 2: expected bf16, which this ", 0), 0u) << name;
-    EXPECT_EQ(why(name, Call(8, CANOPY_BF16, 32)), "dim_k, dim_v = 32, 32: expected 64 or 128 each") << name;
+    EXPECT_EQ(why(name, Call(8, CANOPY_BF16, 32)), "dim_k, dim_v = 32, 32: expected 64 or 128 each; pad with zeros")
+        << name;
     for (const canopy_precision precision : {CANOPY_PRECISION_FP32, CANOPY_PRECISION_FAST})
       EXPECT_EQ(why(name, Call(8).with(precision)).rfind("precision = " + std::to_string(precision) + ": expected ", 0),
                 0u)

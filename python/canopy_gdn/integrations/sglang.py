@@ -71,7 +71,9 @@ class TreeVerifier:
         """
         B = cache_indices.shape[0]
         if B > self.max_batch:
-            raise CanopyError(f"cache_indices: expected at most max_batch = {self.max_batch} requests, got {B}")
+            raise CanopyError(
+                f"cache_indices: expected at most max_batch = {self.max_batch} requests, got {B}; make TreeVerifier with more"
+            )
         if (retrieve_next_token is None) != (retrieve_next_sibling is None):
             raise CanopyError(
                 "the trees: expected retrieve_next_token and retrieve_next_sibling together, got one; pass both"
@@ -123,7 +125,8 @@ class TreeVerifier:
         B, C, T = x.shape
         if (B, T) != (self.batch, self.T) or C != sum(self.split):
             raise CanopyError(
-                f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}"
+                f"x: expected shape [B, C, T] = {[self.batch, sum(self.split), self.T]}, got {list(x.shape)}; call begin() with "
+                "this batch first"
             )
         self._dtype("x", x, self._inputs)
         inputs, mixed = self._inputs[layer_id, :B], self._mixed[layer_id, :B]
@@ -154,7 +157,9 @@ class TreeVerifier:
         for name, tensor, shape in (("q", q, (1, B * T, H, K)), ("k", k, (1, B * T, H, K)), ("v", v, (1, B * T, HV, V)),
                                     ("a", a, (B * T, HV)), ("b", b, (B * T, HV))):  # fmt: skip
             if tuple(tensor.shape) != shape:
-                raise CanopyError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+                raise CanopyError(
+                    f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}; call begin() with this batch first"
+                )
             self._dtype(name, tensor, self._gates if name in "ab" else self._mixed)
         A_log, dt_bias = A_log.detach(), dt_bias.detach()
         self._parameters[layer_id] = A_log, dt_bias
@@ -184,7 +189,8 @@ class TreeVerifier:
         R = last_correct_step_indices.shape[0]
         if R > self.batch:
             raise CanopyError(
-                f"last_correct_step_indices: expected at most the {self.batch} requests of begin, got {R}"
+                f"last_correct_step_indices: expected at most the {self.batch} requests of begin, got {R}; call begin() with "
+                "this batch first"
             )
         if (mamba_track_indices is None) != (mamba_steps_to_track is None):
             raise CanopyError(

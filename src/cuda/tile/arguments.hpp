@@ -31,7 +31,7 @@ inline std::string misaligned(const char* name, const Tensor& tensor, const char
 // K, V and the grid.
 inline std::string refuses_sizes(const Problem& p) {
   if ((p.dim_k != 64 && p.dim_k != 128) || (p.dim_v != 64 && p.dim_v != 128))
-    return text("dim_k, dim_v = ", p.dim_k, ", ", p.dim_v, ": expected 64 or 128 each");
+    return text("dim_k, dim_v = ", p.dim_k, ", ", p.dim_v, ": expected 64 or 128 each; pad with zeros");
   if (p.batch > 65535 || p.heads_v > 65535)
     return text("batch = ", p.batch, ", heads_v = ", p.heads_v, ": expected at most 65,535 each; split the batch");
   return {};
