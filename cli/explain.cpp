@@ -27,10 +27,11 @@ int run(const CLI::App& command, const Options& options) {
   host::HostTensor o =
       host::HostTensor::make(problem->tensors.at("q").dtype, {view.batch, view.nodes, view.heads_v, view.dim_v});
   params->o = o.view();
-  host::HostTensor u;
+  host::HostTensor u, l;
   if (options.stash) {
     u = host::HostTensor::make(CANOPY_F32, {view.batch, view.nodes, view.heads_v, view.dim_v});
-    params->stash_u = u.view();
+    l = host::HostTensor::make(CANOPY_F32, {view.batch, view.nodes, view.heads_v});
+    params->stash_u = u.view(), params->stash_l = l.view();
   }
   params->precision = options.precision;
   if (options.max_depth >= 0) params->max_depth = options.max_depth;
@@ -71,7 +72,7 @@ void add_explain_command(CLI::App& app, int& status) {
   for (int i = 0; i <= CANOPY_PRECISION_FAST; ++i) precisions.emplace_back(dispatch::kPrecisions[i], i);
   command->add_option("--precision", options->precision, "default, fp32, precise, half or fast")
       ->transform(CLI::CheckedTransformer(precisions));
-  command->add_flag("--stash", options->stash, "U is stored, for a commit by stash");
+  command->add_flag("--stash", options->stash, "U and l are stored, for a commit by stash");
   command
       ->add_option("--max-depth", options->max_depth,
                    "the depth that a caller names; 0: none (default: that of the deepest tree)")

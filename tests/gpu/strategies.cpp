@@ -105,8 +105,10 @@ void dispatched_with_stash(Report& report, bool light) {
         HostProblem problem = make(spec);
         VerifyParams params = *problem.verify();
         const Problem view = params.problem;
-        HostTensor o = HostTensor::make(CANOPY_F32, {batch, nodes, view.heads_v, view.dim_v}), u = o;
-        params.o = o.view(), params.stash_u = u.view(), params.problem.device = CANOPY_CUDA;
+        HostTensor o = HostTensor::make(CANOPY_F32, {batch, nodes, view.heads_v, view.dim_v}), u = o,
+                   l = HostTensor::make(CANOPY_F32, {batch, nodes, view.heads_v});
+        params.o = o.view(), params.stash_u = u.view(), params.stash_l = l.view();
+        params.problem.device = CANOPY_CUDA;
         const bool fp32 = input == CANOPY_F32;
         VerifyParams named = params;
         named.precision = fp32 ? CANOPY_PRECISION_FP32 : CANOPY_PRECISION_PRECISE;
