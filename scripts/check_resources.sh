@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What ptxas said of every CUDA kernel of a build (scripts/check_resources.sh [BUILD]): registers, shared memory, resident
-# threads for it, a line a kernel. Fails where one spills, or has more shared memory than a block may, on sm_120.
+# threads for it, a line a kernel. Fails where one spills, or has more shared memory than a block may, on sm_120; and where
+# the library, stripped and compressed as in a wheel, takes more than a wheel may.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -31,3 +32,12 @@ cat "${reports[@]}" | demangle | awk -v limit="$limit" '
   }
   END { printf "%d kernels, %d bad\n", kernels, bad; exit bad > 0 }'
 # Dynamic shared memory is held to the same limit by static_asserts beside the launches.
+
+most=30000000  # bytes, a wheel (scripts/wheel.sh); the tests' build has sm_80 for a sample of the kernels only
+[ -e "$build/libcanopy.so" ] || { echo "no $build/libcanopy.so: its size is not checked"; exit 0; }
+stripped=$(mktemp)
+trap 'rm -f "$stripped"' EXIT
+strip -o "$stripped" "$build/libcanopy.so"
+size=$(gzip -6 < "$stripped" | wc -c)
+echo "libcanopy.so: $(($(stat -c %s "$stripped") / 1024)) KiB stripped, $((size / 1024)) KiB compressed, at most $((most / 1024))"
+[ "$size" -le "$most" ] || { echo "libcanopy.so: expected at most $most bytes compressed, got $size; compile fewer instances"; exit 1; }

@@ -14,7 +14,9 @@ $folder/venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-
 # What the build left out, and why.
 sed -n 's/^ *-- \(.*: CPU only\|.*without PyTorch operators\)$/\1/p' "$log"
 wheel=$(ls $folder/dist/*.whl)
-echo "$wheel: $(($(stat -c %s "$wheel") / 1024)) KiB"
+size=$(stat -c %s "$wheel")
+echo "$wheel: $((size / 1024)) KiB"
+[ "$size" -le 30000000 ] || { echo "$wheel: expected at most 30 MB, got $size bytes; compile fewer instances" >&2; exit 1; }
 
 rm -rf $folder/clean
 python3 -m venv $folder/clean
