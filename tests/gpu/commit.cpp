@@ -16,7 +16,52 @@ struct CommitSpec {
   ProblemSpec problem;
   int layers = 1;
   bool moved = false, tracked = false, gates = true;  // dst_slot; track_leaf; whether stash gets gates beside l
+  canopy_dtype index = CANOPY_I32;
+  int padding = -1;      // the padding slot; that many slots and one more, in front of the others, belong to nobody
+  bool options = false;  // beta doubled, another epsilon, 16-bit A_log and dt_bias
 };
+
+// Slots of an index tensor on the device. Negative ones become padding: the padding slot itself and, in 64 bits,
+// numbers whose low half is a slot.
+const void* indices(const CommitSpec& spec, const std::vector<std::int32_t>& slots, std::vector<DeviceMemory>& held) {
+  std::vector<std::int64_t> wide;
+  std::vector<std::int32_t> narrow;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::int64_t low = spec.padding + 1;
+    wide.push_back(slots[i] >= 0 ? slots[i] : i % 2 ? low - (std::int64_t{1} << 32) : spec.padding);
+    narrow.push_back(slots[i] >= 0 ? slots[i] : spec.padding);
+  }
+  if (spec.index == CANOPY_I64) return on_device(wide.data(), wide.size(), held);
+  return on_device(narrow.data(), narrow.size(), held);
+}
+
+// Puts the slots that belong to nobody in front, and gives every layer slot indices and the options.
+void prepare(const CommitSpec& spec, HostProblem& layer) {
+  HostTensor& state = layer.tensors.at("state");
+  const int front = spec.padding + 1;
+  const std::size_t each = state.bytes.size() / state.shape[0];
+  state.bytes.insert(state.bytes.begin(), front * each, std::byte{0xff}), state.shape[0] += front;
+  if (!layer.has("slots")) {
+    layer.tensors["slots"] = HostTensor::make(CANOPY_I32, {spec.problem.batch});
+    for (int b = 0; b < spec.problem.batch; ++b) layer.tensors["slots"].i32()[b] = b;
+  }
+  for (int b = 0; b < spec.problem.batch; ++b) {
+    std::int32_t& slot = layer.tensors["slots"].i32()[b];
+    slot = slot < 0 ? -1 : slot + front;
+  }
+  if (!spec.options) return;
+  layer.beta_doubled = true;
+  for (const auto& [name, dtype] : {std::pair{"A_log", CANOPY_BF16}, {"dt_bias", CANOPY_F16}}) {
+    HostTensor& from = layer.tensors.at(name);
+    HostTensor to = HostTensor::make(dtype, from.shape);
+    for (std::int64_t i = 0; i < to.elements(); ++i) to.set(i, from.get(i));
+    from = to;
+  }
+}
+void set_options(const CommitSpec& spec, Problem& p) {
+  p.padding_slot = spec.padding;
+  if (spec.options) p.l2norm_eps = 0.25f;
+}
 
 // What every slot of every layer should hold afterwards: the new state of [K,V], or nothing where it must keep its
 // bits.
@@ -75,9 +120,11 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
     for (const char* name : {"k", "v", "g", "beta", "a", "b", "A_log", "dt_bias", "state"})
       if (other.has(name)) layers.back().tensors[name] = other.tensors.at(name);
   }
-  const Problem view = *layers[0].problem();
+  for (HostProblem& layer : layers) prepare(spec, layer);
+  Problem view = *layers[0].problem();
+  set_options(spec, view);
   const int B = view.batch;
-  std::vector<std::int32_t> leaf(B), track_leaf(B), dst(B), track(B);
+  std::vector<std::int32_t> leaf(B), track_leaf(B), dst(B), track(B), source(B);
   std::vector<Tree> trees;
   for (int b = 0; b < B; ++b) {
     std::vector<std::int32_t> parents(std::max(live_nodes(view, b), 1), -1);
@@ -88,26 +135,27 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
     leaf[b] = b % 4 == 0 ? deepest : b % 4 == 1 ? trees[b].size() / 2 : b % 4 == 2 ? 0 : b % 8 == 3 ? -1 : view.nodes;
     track_leaf[b] = b % 3 == 2 ? -1 : trees[b].size() - 1;
     const std::int64_t slot = slot_of(view, view.slot_index, b);
+    source[b] = static_cast<std::int32_t>(slot);
     // Slots past those of the rows belong to nobody: make() leaves at least as many as there are rows.
     dst[b] = spec.moved ? static_cast<std::int32_t>(slot < 0 ? -1 : view.slots + b) : static_cast<std::int32_t>(slot);
     track[b] = static_cast<std::int32_t>(b % 4 == 1 && spec.moved ? slot : view.slots + B + b);  // or over the source
+    // A destination or second slot that is padding is left out; the other is written.
+    if (spec.padding >= 0 && spec.moved && b == 4) dst[b] = -1;
+    if (spec.padding >= 0 && b == 6) track[b] = -1;
   }
   const std::int64_t slots = view.slots + 2 * B;
   for (HostProblem& layer : layers) {  // room for destinations
     HostTensor& state = layer.tensors.at("state");
     state.bytes.resize(state.bytes.size() / view.slots * slots, std::byte{0xff});
     state.shape[0] = slots;
-    if (layer.has("slots")) continue;
-    HostTensor own = HostTensor::make(CANOPY_I32, {B});
-    for (int b = 0; b < B; ++b) own.i32()[b] = b;
-    layer.tensors["slots"] = own;
   }
   const Problem wide = *layers[0].problem();
 
   Expected expected(spec.layers, std::vector<std::vector<double>>(slots * view.heads_v));
   std::vector<HostTensor> u, l;
   for (int layer = 0; layer < spec.layers; ++layer) {
-    const Problem p = *layers[layer].problem();
+    Problem p = *layers[layer].problem();
+    set_options(spec, p);
     const Truth truth = solve([&] {
       Problem q = p;
       if (!q.q.data) q.q = q.k;
@@ -122,8 +170,8 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
       if (leaf[b] < 0 || leaf[b] >= live) continue;
       for (int hv = 0; hv < p.heads_v; ++hv) {
         const auto head = reference::load_head(p, b, hv, trees[b]);
-        expected[layer][dst[b] * p.heads_v + hv] = reference::commit_replay(head, leaf[b]);
-        if (spec.tracked && track_leaf[b] >= 0 && track_leaf[b] < live)
+        if (dst[b] >= 0) expected[layer][dst[b] * p.heads_v + hv] = reference::commit_replay(head, leaf[b]);
+        if (spec.tracked && track[b] >= 0 && track_leaf[b] >= 0 && track_leaf[b] < live)
           expected[layer][track[b] * p.heads_v + hv] = reference::commit_replay(head, track_leaf[b]);
       }
     }
@@ -139,6 +187,8 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
       params.method = method, params.layers = spec.layers;
       if (!implementation.refuses(params).empty()) continue;
       Problem& p = params.problem;
+      set_options(spec, p);
+      p.slot_index = indices(spec, source, held), p.slot_index_dtype = spec.index;
       join(layers, "k", p.k, held), join(layers, "v", p.v, held), join(layers, "g", p.g, held),
           join(layers, "beta", p.beta, held);
       join(layers, "a", p.a, held), join(layers, "b", p.b, held), join(layers, "A_log", p.a_log, held);
@@ -153,9 +203,9 @@ void check_commit(Report& report, const std::string& group, const CommitSpec& sp
         if (!spec.gates) p.g = p.beta = p.a = p.b = p.a_log = p.dt_bias = {};
       }
       params.leaf = on_device(leaf.data(), B, held);
-      if (spec.moved) params.dst_slot = on_device(dst.data(), B, held);
+      if (spec.moved) params.dst_slot = indices(spec, dst, held);
       if (spec.tracked)
-        params.track_leaf = on_device(track_leaf.data(), B, held), params.track_slot = on_device(track.data(), B, held);
+        params.track_leaf = on_device(track_leaf.data(), B, held), params.track_slot = indices(spec, track, held);
       DeviceMemory status(B * 4);
       params.row_status = static_cast<std::int32_t*>(status.data());
       const auto bytes = canopy::commit_workspace(params, implementation.name);
@@ -194,6 +244,29 @@ void methods(Report& report, bool light) {
           spec.problem.raw_gates = input == CANOPY_F16 && k == 128, spec.problem.l2norm = state == CANOPY_BF16;
           check_commit(report, "commit types", spec);
         }
+}
+
+// Slots in 64 bits, padding slots other than -1.
+void slots(Report& report, bool light) {
+  for (const canopy_dtype index : {CANOPY_I64, CANOPY_I32})
+    for (const int padding : {-1, 0, 2})
+      for (const bool moved : {false, true}) {
+        if (light && (moved != (padding == 0) || (index == CANOPY_I64) == (padding == 2))) continue;
+        CommitSpec spec{.problem = base("random", 20), .layers = 2, .moved = moved, .tracked = moved};
+        spec.problem.batch = 7, spec.problem.slots = true, spec.problem.ragged = !moved;
+        spec.index = index, spec.padding = padding;
+        check_commit(report, "commit slots", spec);
+      }
+}
+
+void options(Report& report, bool light) {
+  for (const canopy_dtype input : {CANOPY_BF16, CANOPY_F32, CANOPY_F16})
+    for (const bool l2norm : {true, false}) {
+      if (light && (input != CANOPY_BF16 || !l2norm)) continue;
+      CommitSpec spec{.problem = base("random", light ? 14 : 50), .layers = 2, .options = true};
+      spec.problem.batch = 3, spec.problem.input = input, spec.problem.raw_gates = true, spec.problem.l2norm = l2norm;
+      check_commit(report, "commit options", spec);
+    }
 }
 
 void paths(Report& report, bool light) {
@@ -235,6 +308,8 @@ void many_tiles(Report& report) {
 
 void test_commit(Report& report, bool light) {
   methods(report, light);
+  slots(report, light);
+  options(report, light);
   if (!light) many_tiles(report);
   paths(report, light);
 }

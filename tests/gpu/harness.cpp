@@ -25,6 +25,18 @@ std::int64_t row_bytes(const HostTensor& x) {
 
 const char* wanted = "";
 
+int deepest(const Problem& problem) {
+  int depth = 0;
+  for (int b = 0; b < problem.batch; ++b) {
+    std::vector<std::int32_t> parents(problem.nodes);
+    if (live_nodes(problem, b) == 0) continue;
+    row_parents(problem, b, parents.data());
+    parents.resize(live_nodes(problem, b));
+    depth = std::max(depth, Tree::from_parents(parents)->depth());
+  }
+  return depth;
+}
+
 }  // namespace
 
 void only(const char* part_of_name) { wanted = part_of_name; }
@@ -88,6 +100,7 @@ Outputs run(const Contender& contender, HostProblem& problem, const RunOptions& 
   if (!device) return out.error = device.error(), out;
   VerifyParams params = verify_params();
   params.problem = device->view();
+  if (options.set) options.set(params.problem);
   params.precision = contender.precision;
   const Problem& p = params.problem;
   const std::int64_t B = p.batch, T = p.nodes, HV = p.heads_v, V = p.dim_v;
@@ -129,6 +142,7 @@ Outputs run(const Contender& contender, HostProblem& problem, const RunOptions& 
   (void)memory[1].download(out.u.bytes.data(), out.u.bytes.size());
   (void)memory[2].download(out.l.bytes.data(), out.l.bytes.size());
   (void)memory[3].download(out.status.data(), B * sizeof(std::int32_t));
+  if (options.fetch) options.fetch(out);
   return out;
 }
 
@@ -254,6 +268,25 @@ std::string describe(const ProblemSpec& s) {
               " betas ", static_cast<int>(s.betas), s.raw_gates ? " raw" : "", s.l2norm ? " l2norm" : "",
               s.ragged ? " ragged" : "", s.slots ? " slots" : "", " state x ", s.state_scale, " seed ",
               static_cast<int>(s.seed));
+}
+
+void check_all(Report& report, const std::string& group, const ProblemSpec& spec, const RunOptions& options,
+               const std::function<void(HostProblem&)>& change) {
+  HostProblem problem = make(spec);
+  if (change) change(problem);
+  Problem view = *problem.problem();
+  if (options.set) options.set(view);
+  const Truth truth = solve(view);
+  const bool deep = deepest(view) > kSeriesDepth;
+  for (const Contender& contender : contenders()) {
+    // strategies.cpp shows what it gives
+    if (contender.series && deep && spec.keys != host::Keys::random) continue;
+    const Outputs out = run(contender, problem, options);
+    if (out.refused) continue;
+    double worst = 0;
+    const std::string wrong = judge(contender, view, truth, out, worst);
+    report.add(group, contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
+  }
 }
 
 }  // namespace canopy::gpu

@@ -24,7 +24,7 @@ struct Contender {
 const std::vector<Contender>& contenders();
 void only(const char* part_of_name);
 // Depth to which a series is judged whatever the keys (src/cuda/blocks.cu).
-inline constexpr int kSeriesDepth = 10;
+inline constexpr int kSeriesDepth = 10, kSeriesDepthDoubled = 7;  // betas up to 1, to 2
 // Whether it takes a stash: one operand a number is too little for a stored u.
 inline bool stores_u(const Contender& contender) {
   return contender.precision != CANOPY_PRECISION_HALF && contender.precision != CANOPY_PRECISION_FAST;
@@ -46,8 +46,12 @@ struct Outputs {
 struct RunOptions {
   canopy_dtype output = CANOPY_F32;
   bool stash = true;  // where the contender takes one
+  // Numbers of the problem that no HostProblem holds, for the oracle and the device alike.
+  std::function<void(Problem&)> set = {};
   // Changes to the params on the device; what it keeps alive goes into the vector.
-  std::function<void(VerifyParams&, std::vector<DeviceMemory>&)> adjust;
+  std::function<void(VerifyParams&, std::vector<DeviceMemory>&)> adjust = {};
+  // Brings outputs that adjust has put elsewhere.
+  std::function<void(Outputs&)> fetch = {};
 };
 // One call in outputs and a workspace of 0xff bytes (a NaN in every type) of exactly the size asked for.
 Outputs run(const Contender& contender, HostProblem& problem, const RunOptions& options = {});
@@ -98,6 +102,14 @@ class Report {
 ProblemSpec base(const std::string& family, int nodes);
 HostProblem make(const ProblemSpec& spec);  // ends the program if it cannot be made
 std::string describe(const ProblemSpec& spec);
+// Every contender that takes it against the oracle; `change` is for both. Of the series, trees that they are trusted
+// on.
+void check_all(Report& report, const std::string& group, const ProblemSpec& spec, const RunOptions& options = {},
+               const std::function<void(HostProblem&)>& change = {});
+
+// Parts of group parity: what a call may ask beyond the defaults, where its tensors lie.
+void test_options(Report& report, bool light);
+void test_places(Report& report, bool light);
 
 // The groups; `light` runs a few cases of each, for compute-sanitizer.
 void test_parity(Report& report, bool light);

@@ -325,6 +325,37 @@ void malformed(Report& report) {
   }
 }
 
+// All 64 bits of an index count: past the pool, or below it, where the low half is the slot of nobody.
+void wide_indices(Report& report, bool light) {
+  for (const int nodes : {6, 20}) {
+    if (light && nodes == 6) continue;
+    ProblemSpec spec = base("random", nodes);
+    spec.batch = 4;
+    HostProblem problem = make(spec);
+    const std::int64_t slots[] = {0, (std::int64_t{1} << 32) + 1, 2 - (std::int64_t{1} << 32), 3};
+    const std::int32_t expected[] = {0, CANOPY_ROW_BAD_SLOT, 0, 0};
+    const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+      params.problem.slot_index = on_device(slots, 4, held);
+      params.problem.slot_index_dtype = CANOPY_I64;
+    }};
+    for (const Contender& contender : contenders()) {
+      const Outputs out = run(contender, problem, options), good = run(contender, problem);
+      std::string wrong = out.error.ok() ? good.error.message : out.error.message;
+      for (int b = 0; wrong.empty() && b < 4; ++b) {
+        if (out.status[b] != expected[b])
+          wrong = text("row_status[", b, "] = ", out.status[b], ", expected ", expected[b]);
+        for (int t = 0; wrong.empty() && t < nodes; ++t) {
+          const bool skipped = b == 1 || b == 2;
+          if (skipped && (!untouched_row(out.o, b, t) || !untouched_row(out.u, b, t)))
+            wrong = text("row ", b, " of slot ", slots[b], " was written");
+          if (!skipped && !same(out, b, good, b, t)) wrong = text("row ", b, " has other bits beside rows to skip");
+        }
+      }
+      report.add("64-bit indices", contender.name, wrong);
+    }
+  }
+}
+
 }  // namespace
 
 void test_isolation(Report& report, bool light) {
@@ -334,6 +365,7 @@ void test_isolation(Report& report, bool light) {
   rows_of_plans(report);
   for (const int nodes : {14, 40}) strangers(report, nodes);
   malformed(report);
+  wide_indices(report, light);
 }
 
 }  // namespace canopy::gpu

@@ -9,35 +9,6 @@ namespace {
 
 using host::Betas, host::Gates, host::Keys;
 
-int deepest(const Problem& problem) {
-  int depth = 0;
-  for (int b = 0; b < problem.batch; ++b) {
-    std::vector<std::int32_t> parents(problem.nodes);
-    if (live_nodes(problem, b) == 0) continue;
-    row_parents(problem, b, parents.data());
-    parents.resize(live_nodes(problem, b));
-    depth = std::max(depth, Tree::from_parents(parents)->depth());
-  }
-  return depth;
-}
-
-void check_all(Report& report, const std::string& group, const ProblemSpec& spec, const RunOptions& options = {},
-               const std::function<void(HostProblem&)>& change = {}) {
-  HostProblem problem = make(spec);
-  if (change) change(problem);
-  const Problem view = *problem.problem();
-  const Truth truth = solve(view);
-  const bool deep = deepest(view) > kSeriesDepth;
-  for (const Contender& contender : contenders()) {
-    if (contender.series && deep && spec.keys != Keys::random) continue;  // strategies.cpp shows what it gives
-    const Outputs out = run(contender, problem, options);
-    if (out.refused) continue;
-    double worst = 0;
-    const std::string wrong = judge(contender, view, truth, out, worst);
-    report.add(group, contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
-  }
-}
-
 void trees(Report& report, bool light) {
   const std::vector<int> sizes =
       light ? std::vector<int>{3, 17}
@@ -98,6 +69,30 @@ void inputs(Report& report, bool light) {
                                 : b.get(i));
     a_log.set(0, 90.0f);
   });
+}
+
+// Inputs that are not bf16, and keys of 64, on root paths that are folded and spilt.
+void deep_types(Report& report, bool light) {
+  std::vector<std::pair<const char*, int>> shapes = {
+      {"chain", 256}, {"spine", 250}, {"caterpillar", 250}, {"random", 250}, {"chain", 65}};
+  if (light) shapes = {{"spine", 100}};
+  int turn = 0;
+  for (const auto& [family, nodes] : shapes)
+    for (const canopy_dtype input : {CANOPY_F16, CANOPY_F32, CANOPY_BF16})
+      for (const int k : {64, 128}) {
+        if (input == CANOPY_BF16 && k == 128) continue;  // trees()
+        if (light && (input == CANOPY_F16) != (k == 128)) continue;
+        ProblemSpec spec = base(family, nodes);
+        spec.input = input, spec.dim_k = k, spec.dim_v = light || turn % 4 < 2 ? k : 192 - k;
+        spec.state = turn % 3 == 0 ? CANOPY_F32 : turn % 3 == 1 ? CANOPY_BF16 : CANOPY_F16;
+        spec.layout = turn % 2 ? CANOPY_STATE_KV : CANOPY_STATE_VK;
+        check_all(report, "deep types", spec);
+        if (!light) {  // keys of which no one is forgotten
+          spec.keys = Keys::similar, spec.key_cosine = 0.99, spec.gates = Gates::zero, spec.betas = Betas::one;
+          check_all(report, "deep types", spec, {.output = input});
+        }
+        ++turn;
+      }
 }
 
 void types(Report& report, bool light) {
@@ -204,32 +199,39 @@ void crowded(Report& report, bool light) {
   for (const char* family : {"best-first", "spine", "chain"}) with(family, 200, [](ProblemSpec&) {});
 }
 
-// Links instead of parents, and 64-bit slots.
-void links(Report& report, int nodes) {
+// Parents, or links and 64-bit slots. `gap`: what stands between two sequences' rows belongs to nobody.
+void tree_arrays(Report& report, int nodes, bool linked, int gap) {
   ProblemSpec spec = base("random", nodes);
   spec.batch = 3, spec.slots = true;
   HostProblem problem = make(spec);
   const Problem view = *problem.problem();
   const Truth truth = solve(view);
-  std::vector<std::int32_t> child(view.batch * view.nodes), sibling = child;
+  const std::int64_t stride = view.nodes + gap;
+  std::vector<std::int32_t> parents(view.batch * stride - gap, 0x7f7f7f7f), child = parents, sibling = parents;
   std::vector<std::int64_t> slots(view.batch);
   for (int b = 0; b < view.batch; ++b) {
-    links_of({view.trees.parents + b * view.trees.row_stride, static_cast<std::size_t>(view.nodes)},
-             &child[b * view.nodes], &sibling[b * view.nodes]);
+    const std::int32_t* const row = view.trees.parents + b * view.trees.row_stride;
+    std::copy_n(row, view.nodes, &parents[b * stride]);
+    links_of({row, static_cast<std::size_t>(view.nodes)}, &child[b * stride], &sibling[b * stride]);
     slots[b] = slot_of(view, view.slot_index, b);
   }
-  const RunOptions linked{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
-    params.problem.trees.parents = nullptr;
-    params.problem.trees.next_token = on_device(child.data(), child.size(), held);
-    params.problem.trees.next_sibling = on_device(sibling.data(), sibling.size(), held);
-    params.problem.trees.row_stride = view.nodes;
+  const RunOptions options{.adjust = [&](VerifyParams& params, std::vector<DeviceMemory>& held) {
+    canopy_trees& trees = params.problem.trees;
+    trees.row_stride = stride;
+    if (!linked) {
+      trees.parents = on_device(parents.data(), parents.size(), held);
+      return;
+    }
+    trees.parents = nullptr;
+    trees.next_token = on_device(child.data(), child.size(), held);
+    trees.next_sibling = on_device(sibling.data(), sibling.size(), held);
     params.problem.slot_index = on_device(slots.data(), slots.size(), held);
     params.problem.slot_index_dtype = CANOPY_I64;
   }};
   for (const Contender& contender : contenders()) {
     double worst = 0;
-    const std::string wrong = judge(contender, view, truth, run(contender, problem, linked), worst);
-    report.add("forms", contender.name, wrong, worst);
+    const std::string wrong = judge(contender, view, truth, run(contender, problem, options), worst);
+    report.add("forms", contender.name, wrong.empty() ? "" : text(describe(spec), ", gap ", gap, ": ", wrong), worst);
   }
 }
 
@@ -302,11 +304,18 @@ void test_parity(Report& report, bool light) {
   trees(report, light);
   inputs(report, light);
   types(report, light);
+  deep_types(report, light);
   forms(report, light);
   crowded(report, light);
-  for (const int nodes : {13, light ? 20 : 120}) links(report, nodes);
+  for (const int nodes : {13, light ? 20 : 120})
+    for (const bool linked : {false, true}) {
+      if (!light && linked) tree_arrays(report, nodes, linked, 0);
+      if (!light || linked == (nodes > 13)) tree_arrays(report, nodes, linked, 5);
+    }
   for (const int nodes : {13, light ? 20 : 50}) strides(report, nodes);
   if (!light) far_slot(report);
+  test_options(report, light);
+  test_places(report, light);
 }
 
 }  // namespace canopy::gpu
