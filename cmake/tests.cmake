@@ -65,7 +65,7 @@ endif()
 # The CUDA kernels on the emulated GPU. The seed shuffles the order of lanes, warps and copies; the two long groups run so
 # only, the others in the plain order too.
 if(TARGET gpu_test_emulated)
-  foreach(group parity isolation graphs strategies conv rounds commit)
+  foreach(group parity isolation graphs copies strategies conv rounds commit)
     add_test(NAME emulated_${group}_shuffled COMMAND gpu_test_emulated ${group} --light)
     set_tests_properties(emulated_${group}_shuffled PROPERTIES LABELS emulated ENVIRONMENT CANOPY_EMULATED_SEED=1)
     if(NOT group MATCHES "parity|isolation")

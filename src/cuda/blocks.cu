@@ -12,6 +12,8 @@ namespace {
 // Depth to which the series, in two fp16 numbers an operand, stays within 2e-5 whatever the keys: on chains of similar
 // keys that forget nothing 7e-6 to depth 10 and 2e-5 to 12 (docs/kernels.md; in fp32 1e-4 to 16, docs/numerics.md).
 constexpr int kSeriesDepth = 10;
+// The same with betas up to 2, whose powers grow faster: 1e-5 to depth 7 and 4e-5 to 9.
+constexpr int kSeriesDepthDoubled = 7;
 
 bool precise(const VerifyParams& params, Method method) {
   return method != Method::kDense || precision_on_gpu(params) == CANOPY_PRECISION_PRECISE;
@@ -109,10 +111,12 @@ std::string squaring_refuses(const VerifyParams& params) { return refuses(params
 std::string series_may_fail(const VerifyParams& params) {
   // By T alone: trees are on the device, and a max_depth is a hint that may be wrong and is to cost no digit then.
   const int depth = params.problem.nodes - 1;
-  if (depth <= kSeriesDepth) return {};
+  const bool doubled = params.problem.beta_doubled != 0;
+  const int trusted = doubled ? kSeriesDepthDoubled : kSeriesDepth;
+  if (depth <= trusted) return {};
   return text("nodes = ", params.problem.nodes, ": a tree of as many may be ", depth, " deep",
               params.max_depth > 0 ? ", whatever max_depth says, which nothing checks" : "",
-              ", and the series is to be trusted to depth ", kSeriesDepth,
+              ", and the series is to be trusted to depth ", trusted, doubled ? " with beta_doubled" : "",
               " (docs/kernels.md); ask for it by name, or use cuda_fused");
 }
 

@@ -62,6 +62,27 @@ std::vector<ProblemSpec> shallow(bool light, Keys keys) {
   return specs;
 }
 
+// Betas of 2, on chains as deep as the dispatcher may choose the series for and no deeper.
+void series_doubled(Report& report, bool light, const Contender& contender) {
+  for (const Keys keys : {Keys::equal, Keys::similar, Keys::alternating, Keys::opposite})
+    for (int nodes = light ? kSeriesDepthDoubled + 1 : 1; nodes <= kSeriesDepthDoubled + 2; ++nodes) {
+      ProblemSpec spec = remembering("chain", nodes, keys);
+      spec.raw_gates = true;
+      HostProblem problem = make(spec);
+      problem.beta_doubled = true;
+      const bool trusted = nodes <= kSeriesDepthDoubled + 1;
+      VerifyParams params = *problem.verify();
+      params.problem.device = CANOPY_CUDA;
+      std::string wrong;
+      if (contender.implementation->unless_named(params).empty() != trusted)
+        wrong = text("left to those who name it: ", !trusted, " was expected for ", nodes, " nodes");
+      double worst = 0;
+      const Problem view = *problem.problem();
+      if (trusted && wrong.empty()) wrong = judge(contender, view, solve(view), run(contender, problem), worst);
+      report.add("series, doubled", contender.name, wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
+    }
+}
+
 void series(Report& report, bool light) {
   for (const Contender& contender : contenders()) {
     if (!contender.series) continue;
@@ -82,6 +103,7 @@ void series(Report& report, bool light) {
     const auto unless_named = contender.implementation->unless_named;
     report.add("series, left alone", contender.name,
                unless_named && !unless_named(hinted).empty() ? "" : "picked on the word of max_depth");
+    series_doubled(report, light, contender);
     // Past it: a chain of 64 equal keys has no digit right, or is not finite. A test that the limit is there at all.
     HostProblem problem = make(remembering("chain", 64, Keys::equal));
     const Problem view = *problem.problem();

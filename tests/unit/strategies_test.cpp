@@ -103,6 +103,14 @@ TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
                     " deep, whatever max_depth says, which nothing checks, and the series is to be trusted to depth 10 "
                     "(docs/kernels.md); ask for it by name, or use cuda_fused");
     }
+    Call doubled(8);  // betas up to 2
+    doubled.params.problem.beta_doubled = 1;
+    EXPECT_EQ(entry(name)->unless_named(doubled.params), "");
+    doubled.params.problem.nodes = 9;
+    EXPECT_EQ(
+        entry(name)->unless_named(doubled.params),
+        "nodes = 9: a tree of as many may be 8 deep, and the series is to be trusted to depth 7 with beta_doubled "
+        "(docs/kernels.md); ask for it by name, or use cuda_fused");
   }
   for (const char* name : {"cuda_split", "cuda_dense", "cuda_fused", "cuda_serial_resident"})
     EXPECT_EQ(entry(name)->unless_named, nullptr) << name;
