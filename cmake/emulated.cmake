@@ -1,5 +1,5 @@
-# build/gpu_test_emulated: the device tests over src/cuda compiled as C++ for the emulated GPU of tests/emulated, where
-# no CUDA toolkit and no GPU is needed. CANOPY_EMULATED_ARCHITECTURE: whose tile shapes (tuning.hpp), 80, 90 or 120.
+# build/gpu_test_emulated, the device tests, and build/canopy_emulated, the program, over src/cuda compiled as C++ for the
+# emulated GPU of tests/emulated, where no CUDA toolkit and no GPU is needed. CANOPY_EMULATED_ARCHITECTURE: whose tile shapes (tuning.hpp), 80, 90 or 120.
 set(CANOPY_EMULATED_ARCHITECTURE 120 CACHE STRING "compute capability of the emulated GPU, 80, 90 or 120")
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src
@@ -15,12 +15,16 @@ file(GLOB gpu_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.c
 
 # Memory is read as more than one type, as nvcc lets it be; fibers jump from stack to stack.
 set(device_flags -w -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE)
-add_library(canopy_emulated OBJECT ${as_cpp} ${emulator_sources})
-target_compile_options(canopy_emulated PRIVATE ${device_flags})
-add_executable(gpu_test_emulated ${gpu_test_sources} ${host_sources} ${core_sources} ${cpu_shared} ${isa_objects}
-  $<TARGET_OBJECTS:canopy_emulated>)
-target_compile_options(gpu_test_emulated PRIVATE ${warnings} -ffp-contract=off)
-foreach(target canopy_emulated gpu_test_emulated)
+add_library(emulated_cuda OBJECT ${as_cpp} ${emulator_sources})
+target_compile_options(emulated_cuda PRIVATE ${device_flags})
+# The rest of the library and src/host as they are where there is CUDA.
+add_library(emulated_host OBJECT ${host_sources} ${core_sources} ${cpu_shared})
+add_executable(gpu_test_emulated ${gpu_test_sources} ${isa_objects} $<TARGET_OBJECTS:emulated_cuda>
+  $<TARGET_OBJECTS:emulated_host>)
+foreach(target emulated_host gpu_test_emulated)
+  target_compile_options(${target} PRIVATE ${warnings} -ffp-contract=off)
+endforeach()
+foreach(target emulated_cuda emulated_host gpu_test_emulated)
   target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/emulated)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
     ${PROJECT_SOURCE_DIR}/tests)
@@ -28,8 +32,18 @@ foreach(target canopy_emulated gpu_test_emulated)
     CANOPY_VERSION="${PROJECT_VERSION}")
 endforeach()
 # Four SMs, and trees and batches that a CPU gets through: 3 heads are many there, 6 are more than tuning.hpp's wide CTAs ask for.
-target_compile_definitions(canopy_emulated PRIVATE CANOPY_HEADS_STAND_FOR=24)
-target_link_libraries(gpu_test_emulated PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
-if(OpenMP_CXX_FOUND)
-  target_link_libraries(gpu_test_emulated PRIVATE OpenMP::OpenMP_CXX)
+target_compile_definitions(emulated_cuda PRIVATE CANOPY_HEADS_STAND_FOR=24)
+# cli/ does not ask how the library was built, so its objects serve twice.
+if(TARGET canopy_program)
+  add_executable(canopy_emulated $<TARGET_OBJECTS:canopy_program> ${isa_objects}
+    $<TARGET_OBJECTS:emulated_cuda> $<TARGET_OBJECTS:emulated_host>)
+  set_target_properties(canopy_emulated PROPERTIES LINKER_LANGUAGE CXX)
 endif()
+foreach(target emulated_host gpu_test_emulated canopy_emulated)
+  if(TARGET ${target})
+    target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json fmt::fmt)
+    if(OpenMP_CXX_FOUND)
+      target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+    endif()
+  endif()
+endforeach()
