@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <functional>
+#include <optional>
 
 #include "measure.hpp"
 #include "parity.hpp"
@@ -20,7 +21,7 @@ struct Effort {
   double replay_seconds = 2e-4, share = 0.1;  // GPU: of one replay, and of all of a contender (host/replays.hpp)
   int least = 20;                             // GPU: replays kept of a slow contender
   bool warm = true, cold = false;
-  int checked = INT_MAX;  // sequences whose outputs are compared with the oracle
+  int checked = INT_MAX;  // sequences whose outputs are compared with the oracle, from the first live one to the last
   bool timed = true;      // false: errors only
 };
 
@@ -45,7 +46,9 @@ struct BenchCell {
   Quantiles seconds;
   int n = 0;                            // timed runs
   bool computes = true;                 // false: the floor, the plan, a copy
+  std::string error_of = "o in f32";    // what `check` looked at, as records say it
   Check check;                          // against the oracle
+  std::optional<Check> timed;           // of o as the timed calls write it, where that is another type
   double flops = 0;                     // 0: not counted
   std::size_t stated = 0, touched = 0;  // bytes of workspace: asked for; of pages in use, CPU only
 };
@@ -69,7 +72,8 @@ Result<BenchShape> measure_on_cpu(const Effort& effort, host::HostProblem& probl
 // Beside the implementations: "plan", and "floor" where its kernel covers the shape.
 Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const Oracle& oracle,
                                      const host::ProblemSpec& spec, const std::string& family);
-// Commit of all layers in one launch, an accepted path of six nodes, beside a device copy of as many state bytes.
+// Commit of all layers in one launch, an accepted path of six nodes, beside a device copy of as many state bytes. The
+// error is that of the committed states of the first and the last sequence in the first and the last layer.
 Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemSpec spec, int layers);
 
 // One line of a result file: a cell, or an accuracy record of a cell without times.

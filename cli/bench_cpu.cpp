@@ -14,7 +14,7 @@ Result<BenchShape> measure_on_cpu(const Effort& effort, host::HostProblem& probl
   if (!contenders) return contenders.error();
   const auto oracle = run_oracle(problem, effort.checked);
   if (!oracle) return oracle.error();
-  shape->checked = oracle->checked;
+  shape->checked = static_cast<int>(oracle->checked.size());
 
   const ThreadCount threads(effort.threads);
   std::vector<TimedRun> runs;

@@ -1,12 +1,11 @@
 // canopy bench --device cuda: graph replays, the contenders in turn, warm (the same buffers) and cold (copies that go
-// round over twice the L2 cache), beside the floor kernel and the plan.
+// round over twice the L2 cache), beside the floor kernel and the plan; the errors before, in calls that are not timed.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "bench.hpp"
-#include "host/device_bench.hpp"
+#include "bench_device.hpp"
 #include "host/device_copies.hpp"
 
 namespace canopy::cli {
@@ -22,23 +21,43 @@ struct Ready {
   DeviceMemory workspace;
 };
 
-// One run and its error over the sequences that the oracle ran; the outputs start as NaN.
-Result<Check> check_once(const Ready& ready, DeviceCopies& copies, const Oracle& oracle) {
-  VerifyParams params = copies.params(0);
+// One run with o of this type in memory of its own, NaN at first, and its error over the sequences that the oracle ran.
+Result<Check> check_once(const Ready& ready, VerifyParams params, canopy_dtype output, DeviceMemory& memory,
+                         const Oracle& oracle) {
   params.precision = ready.contender.precision;
+  params.o.data = memory.data(), params.o.dtype = output;
   const Problem& p = params.problem;
   const VerifyImplementation& implementation = *ready.contender.implementation;
-  if (Error error = copies.spoil_output(0); !error.ok()) return error;
+  if (std::string why = implementation.refuses(params); !why.empty()) return Error::unsupported(why);
+  if (Error error = memory.fill(0xff); !error.ok()) return error;
   if (Error error = implementation.run(params, ready.workspace.data(), nullptr); !error.ok()) return error;
   if (Error error = host::device_synchronize(); !error.ok()) return error;
-  host::HostTensor o = host::HostTensor::make(static_cast<canopy_dtype>(params.o.dtype),
-                                              {oracle.checked, p.nodes, p.heads_v, p.dim_v});
-  if (Error error = copies.read_output(0, o.bytes.data(), o.bytes.size()); !error.ok()) return error;
-  double relative = implementation.relative_tolerance, absolute = implementation.absolute_tolerance;
-  if (ready.contender.precision == CANOPY_PRECISION_FAST)
-    relative = std::max(relative, 1e-2), absolute = std::max(absolute, 2e-2);
-  return check_rows(oracle, oracle.o, o, relative, absolute);
+  const auto checked = static_cast<std::int64_t>(oracle.checked.size());
+  host::HostTensor o = host::HostTensor::make(output, {checked, p.nodes, p.heads_v, p.dim_v});
+  const std::size_t bytes = checked ? o.bytes.size() / oracle.checked.size() : 0;  // of a sequence
+  for (std::size_t place = 0; place < oracle.checked.size(); ++place)
+    if (Error error = memory.download(&o.bytes[place * bytes], bytes, oracle.checked[place] * bytes); !error.ok())
+      return error;
+  const Tolerance tolerance = tolerance_of(implementation, ready.contender.precision);
+  return check_rows(oracle, oracle.o, o, tolerance.relative, tolerance.absolute);
 }
+
+// The error of o in f32, which no rounding hides, by a call of its own, and of o as it is timed.
+Error check_both(const Ready& ready, const VerifyParams& params, DeviceMemory& memory, const Oracle& oracle,
+                 BenchCell& cell) {
+  const auto timed_type = static_cast<canopy_dtype>(params.o.dtype);
+  const auto exact = check_once(ready, params, CANOPY_F32, memory, oracle);
+  if (!exact) return exact.error();
+  cell.check = *exact;
+  if (timed_type == CANOPY_F32) return {};
+  const auto timed = check_once(ready, params, timed_type, memory, oracle);
+  if (!timed) return timed.error();
+  cell.timed = *timed;
+  cell.check.passed = cell.check.passed && timed->passed;
+  return {};
+}
+
+}  // namespace
 
 Error time_both(const Effort& effort, std::vector<host::TimedLaunch>& launches, const std::vector<BenchCell>& cells,
                 BenchShape& shape) {
@@ -60,13 +79,11 @@ Error time_both(const Effort& effort, std::vector<host::TimedLaunch>& launches, 
   return {};
 }
 
-}  // namespace
-
 Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& problem, const Oracle& oracle,
                                      const host::ProblemSpec& spec, const std::string& family) {
   auto shape = shape_of(problem, spec, family);
   if (!shape) return shape.error();
-  shape->checked = oracle.checked;
+  shape->checked = static_cast<int>(oracle.checked.size());
   const host::DeviceInfo info = host::device_info();
   shape->copies =
       effort.timed && effort.cold
@@ -80,23 +97,27 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
 
   const auto contenders = contenders_for(effort.contenders, first);
   if (!contenders) return contenders.error();
+  const std::int64_t rows = std::int64_t{first.problem.batch} * first.problem.nodes * first.problem.heads_v;
+  DeviceMemory output(static_cast<std::size_t>(rows) * first.problem.dim_v * sizeof(float));
+  if (!output.data()) return Error{CANOPY_INTERNAL, "device memory: an output in f32 is not to be had"};
   std::vector<Ready> ready;
   std::vector<BenchCell> cells;
   for (const Contender& contender : *contenders) {
     VerifyParams params = first;
     params.precision = contender.precision;
     const std::size_t bytes = contender.implementation->workspace(params);
-    if (bytes > host::device_info().free_bytes / 2) continue;  // snapshots of a large batch
-    ready.push_back({contender, DeviceMemory(bytes)});
+    params.o.dtype = CANOPY_F32;
+    const std::size_t most = std::max(bytes, contender.implementation->workspace(params));
+    if (most > host::device_info().free_bytes / 2) continue;  // snapshots of a large batch
+    ready.push_back({contender, DeviceMemory(most)});
     if (!ready.back().workspace.data()) {
       ready.pop_back();
       continue;
     }
-    const auto check = check_once(ready.back(), copies, oracle);
-    if (!check) return Error{check.error().status, contender.name + ": " + check.error().message};
     BenchCell cell = cell_of(contender);
+    if (Error error = check_both(ready.back(), first, output, oracle, cell); !error.ok())
+      return Error{error.status, contender.name + ": " + error.message};
     const bool serial = cell.strategy.find("serial") != std::string::npos;
-    cell.check = *check;
     cell.flops = serial ? recurrence_flops(shape->view, oracle) : closed_form_flops(shape->view, oracle);
     cell.stated = bytes;
     cells.push_back(cell);
@@ -107,8 +128,7 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   }
   std::vector<host::TimedLaunch> launches;
   for (const Ready& each : ready)
-    launches.push_back({each.contender.name,
-                        [&](int i, void* stream) {
+    launches.push_back({each.contender.name, [&](int i, void* stream) {
                           VerifyParams own = copies.params(i);
                           own.precision = each.contender.precision;
                           return each.contender.implementation->run(own, each.workspace.data(), stream);
@@ -129,85 +149,6 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   if ((set || names(effort.contenders, "floor")) && host::device_floor(first, nullptr).ok())
     add("floor", [&](int i, void* stream) { return host::device_floor(copies.params(i), stream); });
   if (Error error = time_both(effort, launches, cells, *shape); !error.ok()) return error;
-  return shape;
-}
-
-Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemSpec spec, int layers) {
-  spec.family.name = "best-first", spec.family.nodes = 64;
-  auto problem = host::make_problem(spec);
-  if (!problem) return problem.error();
-  auto shape = shape_of(*problem, spec, fmt::format("commit, {} layers", layers));
-  if (!shape) return shape.error();
-  auto copy = DeviceCopies::make(*problem, problem->tensors.at("q").dtype, 1);
-  if (!copy) return copy.error();
-  const auto trees = read_trees(*problem->problem());
-  if (!trees) return trees.error();
-  std::vector<std::int32_t> leaf;
-  for (const Tree& tree : trees->trees) {
-    const auto depths = tree.depths();
-    leaf.push_back(static_cast<std::int32_t>(std::find(depths.begin(), depths.end(), 5) - depths.begin()));
-  }
-  const host::HostTensor& state = problem->tensors.at("state");
-  const std::size_t L = static_cast<std::size_t>(layers),
-                    rows = problem->tensors.at("q").shape[0] * problem->tensors.at("q").shape[1];
-  // All layers read the same activations (a layer stride of nothing is refused, so the copies stand one behind the
-  // other).
-  std::vector<DeviceMemory> held;
-  CommitParams params = commit_params();
-  params.problem = copy->params(0).problem;
-  params.layers = layers;
-  const auto repeat_tensor = [&](const char* name, canopy_tensor& view) -> Error {
-    const host::HostTensor& tensor = problem->tensors.at(name);
-    held.emplace_back(L * tensor.bytes.size());
-    for (std::size_t l = 0; l < L; ++l)
-      if (Error error = held.back().upload(tensor.bytes.data(), tensor.bytes.size(), l * tensor.bytes.size());
-          !error.ok())
-        return error;
-    view.data = held.back().data(), view.stride[0] = tensor.elements();
-    return {};
-  };
-  Problem& p = params.problem;
-  const std::pair<const char*, canopy_tensor*> tensors[] = {
-      {"k", &p.k}, {"v", &p.v}, {"g", &p.g}, {"beta", &p.beta}, {"state", &p.state}};
-  for (const auto& [name, view] : tensors)
-    if (Error error = repeat_tensor(name, *view); !error.ok()) return error;
-  DeviceMemory leaves(leaf.size() * 4), other(L * state.bytes.size());
-  const std::size_t values = rows * static_cast<std::size_t>(p.heads_v) * p.dim_v;
-  DeviceMemory u(L * values * 4), l(L * values / p.dim_v * 4);
-  for (Error error : {leaves.upload(leaf.data(), leaf.size() * 4), u.fill(0), l.fill(0), other.fill(0)})
-    if (!error.ok()) return error;
-  params.leaf = static_cast<const std::int32_t*>(leaves.data());
-  const std::int64_t row = std::int64_t{p.heads_v} * p.dim_v;
-  params.stash_u = {u.data(), CANOPY_F32, 0, {static_cast<std::int64_t>(values), p.nodes * row, row, p.dim_v, 1}};
-  params.stash_l = {l.data(),
-                    CANOPY_F32,
-                    0,
-                    {static_cast<std::int64_t>(values / p.dim_v), std::int64_t{p.nodes} * p.heads_v, p.heads_v, 1, 0}};
-
-  shape->view = p, shape->depth = 5;
-  shape->bytes = 2.0 * static_cast<double>(L * state.bytes.size());
-  std::vector<host::TimedLaunch> launches;
-  std::vector<BenchCell> cells;
-  const auto add = [&](const std::string& name, std::function<Error(int, void*)> launch) {
-    launches.push_back({name, std::move(launch)});
-    BenchCell cell;
-    cell.contender = name, cell.computes = false;
-    cells.push_back(cell);
-  };
-  for (const auto& implementation : commit_implementations())
-    for (const auto method : {CANOPY_COMMIT_RESOLVE, CANOPY_COMMIT_STASH, CANOPY_COMMIT_REPLAY}) {
-      CommitParams own = params;
-      own.method = method;
-      if (implementation.device != CANOPY_CUDA || !implementation.refuses(own).empty()) continue;
-      add(implementation.name,
-          [own, &implementation](int, void* stream) { return implementation.run(own, nullptr, stream); });
-    }
-  add("copy", [&](int, void* stream) {
-    return host::device_copy(other.data(), held.back().data(), L * state.bytes.size(), stream);
-  });
-  Effort warm = effort;
-  warm.warm = true, warm.cold = false;  // 24 layers' states are many times the L2
-  if (Error error = time_both(warm, launches, cells, *shape); !error.ok()) return error;
   return shape;
 }
 

@@ -25,8 +25,8 @@ std::string strategy_of(const std::string& contender) {
   return names_a_device(name) ? name.substr(name.find('_') + 1) : name;
 }
 
-// Precisions that run the same code as the default, without a stash: fp32 on the CPU and where the recurrence is walked,
-// precise in the series, half in the rest of those on tensor cores.
+// Precisions that run the same code as the default, without a stash: fp32 on the CPU and where the recurrence is
+// walked, precise in the series, half in the rest of those on tensor cores.
 std::vector<std::string> same_as_default(const VerifyImplementation& implementation) {
   const std::string name = implementation.name;
   const auto any = [&](std::initializer_list<const char*> parts) {
@@ -35,6 +35,17 @@ std::vector<std::string> same_as_default(const VerifyImplementation& implementat
   };
   if (implementation.device == CANOPY_CPU || any({"serial", "hybrid"})) return {"fp32"};
   return {any({"neumann", "squaring"}) ? "precise" : "half"};
+}
+
+// What the driver's tool says of the GPU, values with commas between them; "" where there is none.
+std::string ask_driver(const std::string& fields) {
+  const std::string command = fmt::format("nvidia-smi -i {} --query-gpu={} --format=csv,noheader,nounits 2>/dev/null",
+                                          host::device_info().pci, fields);
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (!pipe) return {};
+  char line[256] = {};
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  return pclose(pipe) == 0 && read ? line : "";
 }
 
 }  // namespace
@@ -74,7 +85,8 @@ Result<std::vector<Contender>> contenders_for(const std::string& wanted, const V
     }
   }
   if (list.empty())
-    return Error::invalid(fmt::format("--impl {}: expected fast, all or a name that `canopy env` lists{}", wanted, refused));
+    return Error::invalid(
+        fmt::format("--impl {}: expected fast, all or a name that `canopy env` lists{}", wanted, refused));
   return list;
 }
 
@@ -139,6 +151,9 @@ Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& eff
     json["relative"] = off.finite ? finite(off.relative) : Json(nullptr);  // null: NaN, or overflow
     json["max_abs"] = off.finite ? finite(off.max_abs) : Json(nullptr);
     json["passed"] = cell.check.passed;
+    json["error_of"] = cell.error_of;
+    if (cell.timed)
+      json["relative_timed"] = cell.timed->deviation.finite ? finite(cell.timed->deviation.relative) : Json(nullptr);
     if (shape.checked < p.batch) json["checked_sequences"] = shape.checked;
   }
   if (cell.stated > 0) json["workspace_bytes"] = cell.stated;
@@ -149,14 +164,7 @@ Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& eff
 Json gpu_state() {
   constexpr const char* fields[] = {"clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw"};
   Json state = Json::object();
-  const std::string command = fmt::format("nvidia-smi -i {} --query-gpu={} --format=csv,noheader,nounits 2>/dev/null",
-                                          host::device_info().pci, fmt::join(fields, ","));
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (!pipe) return state;
-  char line[256] = {};
-  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
-  if (pclose(pipe) != 0 || !read) return state;
-  std::istringstream values(line);
+  std::istringstream values(ask_driver(fmt::format("{}", fmt::join(fields, ","))));
   for (const char* field : fields) {
     double value = 0;
     if (!(values >> value)) break;  // "[N/A]"
@@ -182,6 +190,9 @@ Json environment_record(const std::string& device, const Effort& effort, double 
                 {"driver", info.driver},
                 {"runtime", info.runtime},
                 {"before", gpu_state()}};
+  std::string version = info.driver_version;
+  if (version.empty()) std::istringstream(ask_driver("driver_version")) >> version;
+  if (!version.empty()) env["gpu"]["driver_version"] = version;
   return env;
 }
 

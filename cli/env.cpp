@@ -85,7 +85,9 @@ void print_environment(const Json& env) {
   std::string sets;
   for (const auto& set : env["instruction_sets"]) sets += (sets.empty() ? "" : " ") + set.get<std::string>();
   line("canopy", fmt::format("{} (commit {})", env["canopy"].get<std::string>(), env["commit"].get<std::string>()));
-  line("build", fmt::format("{}, {}", env["build_type"].get<std::string>(), env["compiler"].get<std::string>()));
+  std::string compilers = env["compiler"].get<std::string>();
+  if (env.contains("cuda_compiler")) compilers += ", " + env["cuda_compiler"].get<std::string>();
+  line("build", fmt::format("{}, {}", env["build_type"].get<std::string>(), compilers));
   line("system", env["system"].get<std::string>());
   line("CPU", fmt::format("{}, {} cores usable", env["cpu"].get<std::string>(), env["cores"].get<int>()));
   line("memory", fmt::format("{:.1f} GiB", env["memory_bytes"].get<double>() / (1 << 30)));
@@ -112,6 +114,9 @@ Json environment() {
   env["compiler"] = "clang " __clang_version__;
 #else
   env["compiler"] = "gcc " __VERSION__;
+#endif
+#ifdef CANOPY_CUDA_COMPILER
+  env["cuda_compiler"] = CANOPY_CUDA_COMPILER;
 #endif
   utsname system{};
   uname(&system);

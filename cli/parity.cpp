@@ -13,21 +13,6 @@
 namespace canopy::cli {
 namespace {
 
-Check judge(const std::vector<double>& reference, const std::vector<float>& values, canopy_dtype dtype,
-            double relative_tolerance, double absolute_tolerance) {
-  Check check;
-  double largest = 1;
-  for (const double x : reference)
-    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
-  const double rounding = unit_roundoff(dtype);
-  check.relative_tolerance = relative_tolerance + rounding;
-  check.absolute_tolerance = (absolute_tolerance + rounding) * largest;
-  check.deviation = host::deviation(reference.data(), values.data(), static_cast<std::int64_t>(values.size()));
-  check.passed = check.deviation.finite && check.deviation.relative <= check.relative_tolerance &&
-                 check.deviation.max_abs <= check.absolute_tolerance;
-  return check;
-}
-
 std::span<const VerifyImplementation> registry(const VerifyParams&) { return verify_implementations(); }
 std::span<const CommitImplementation> registry(const CommitParams&) { return commit_implementations(); }
 
@@ -53,6 +38,16 @@ Result<Oracle> read_trees(const Problem& view) {
   return oracle;
 }
 
+std::vector<int> sequences_to_check(const std::vector<int>& live, int most) {
+  std::vector<int> all, picked;
+  for (int b = 0; b < static_cast<int>(live.size()); ++b)
+    if (live[b] > 0 || static_cast<int>(live.size()) <= most) all.push_back(b);
+  const std::size_t count = all.size(), wanted = static_cast<std::size_t>(std::max(most, 1));
+  if (count <= wanted) return all;
+  for (std::size_t i = 0; i < wanted; ++i) picked.push_back(all[wanted > 1 ? i * (count - 1) / (wanted - 1) : 0]);
+  return picked;
+}
+
 Result<Oracle> run_oracle(host::HostProblem& problem, int most_sequences) {
   const auto view = problem.problem();
   if (!view) return view.error();
@@ -60,20 +55,21 @@ Result<Oracle> run_oracle(host::HostProblem& problem, int most_sequences) {
   auto made = read_trees(*view);
   if (!made) return made;
   Oracle& oracle = *made;
-  const int batch = std::min(view->batch, most_sequences), heads = view->heads_v;
-  oracle.checked = batch;
-  oracle.o.assign(batch * oracle.nodes * oracle.row, 0);
+  oracle.checked = sequences_to_check(oracle.live, most_sequences);
+  const int count = static_cast<int>(oracle.checked.size()), heads = view->heads_v;
+  oracle.o.assign(count * oracle.nodes * oracle.row, 0);
   oracle.u.assign(oracle.o.size(), 0);
-  Progress progress("oracle", batch * heads);
+  Progress progress("oracle", count * heads);
   int done = 0;
 #pragma omp parallel for schedule(dynamic) collapse(2)
-  for (int b = 0; b < batch; ++b)
+  for (int place = 0; place < count; ++place)
     for (int hv = 0; hv < heads; ++hv) {
+      const int b = oracle.checked[place];
       if (oracle.live[b] == 0) continue;
       const auto out = reference::oracle(reference::load_head(*view, b, hv, oracle.trees[b]));
       const int width = view->dim_v;
       for (int t = 0; t < oracle.live[b]; ++t) {
-        const std::int64_t to = (b * oracle.nodes + t) * oracle.row + static_cast<std::int64_t>(hv) * width;
+        const std::int64_t to = (place * oracle.nodes + t) * oracle.row + static_cast<std::int64_t>(hv) * width;
         std::copy_n(&out.o[static_cast<std::size_t>(t) * width], width, &oracle.o[to]);
         std::copy_n(&out.u[static_cast<std::size_t>(t) * width], width, &oracle.u[to]);
       }
@@ -84,20 +80,46 @@ Result<Oracle> run_oracle(host::HostProblem& problem, int most_sequences) {
   return made;
 }
 
+Check verdict(const host::DeviationSum& sum, canopy_dtype dtype, double relative_tolerance, double absolute_tolerance) {
+  Check check;
+  const double rounding = unit_roundoff(dtype);
+  check.relative_tolerance = relative_tolerance + rounding;
+  check.absolute_tolerance = (absolute_tolerance + rounding) * std::max(1.0, sum.largest());
+  check.deviation = sum.deviation();
+  check.passed = check.deviation.finite && check.deviation.relative <= check.relative_tolerance &&
+                 check.deviation.max_abs <= check.absolute_tolerance;
+  return check;
+}
+
 Check check_rows(const Oracle& oracle, const std::vector<double>& reference, const host::HostTensor& values,
                  double relative_tolerance, double absolute_tolerance) {
-  std::vector<double> expected;
-  std::vector<float> got;
-  const auto most = static_cast<std::size_t>(oracle.checked * oracle.nodes * oracle.row);
-  expected.reserve(most), got.reserve(most);
-  for (int b = 0; b < oracle.checked; ++b) {
-    const std::int64_t first = b * oracle.nodes * oracle.row;
-    for (std::int64_t i = first; i < first + oracle.live[b] * oracle.row; ++i) {
-      expected.push_back(reference[i]);
-      got.push_back(values.get(i));
+  host::DeviationSum sum;
+  std::vector<float> row(oracle.row);
+  const bool whole_batch = values.shape[0] == static_cast<std::int64_t>(oracle.trees.size());
+  for (std::size_t place = 0; place < oracle.checked.size(); ++place) {
+    const int b = oracle.checked[place];
+    const std::int64_t first = (whole_batch ? b : static_cast<std::int64_t>(place)) * oracle.nodes;
+    for (int t = 0; t < oracle.live[b]; ++t) {
+      host::load(values.dtype, values.bytes.data(), (first + t) * oracle.row, oracle.row, row.data());
+      sum.add(&reference[(place * oracle.nodes + t) * oracle.row], row.data(), oracle.row);
     }
   }
-  return judge(expected, got, values.dtype, relative_tolerance, absolute_tolerance);
+  return verdict(sum, values.dtype, relative_tolerance, absolute_tolerance);
+}
+
+Tolerance tolerance_of(const VerifyImplementation& implementation, int precision) {
+  switch (precision) {
+    case CANOPY_PRECISION_FP32:
+      return {1e-5, 1e-4};
+    case CANOPY_PRECISION_PRECISE:
+      return {2e-5, 4e-5};
+    case CANOPY_PRECISION_HALF:
+      return {1e-3, 2e-3};
+    case CANOPY_PRECISION_FAST:
+      return {1e-2, 2e-2};
+    default:
+      return {implementation.relative_tolerance, implementation.absolute_tolerance};
+  }
 }
 
 template <class Params>
@@ -172,33 +194,42 @@ Result<CommitRun> run_commit(host::HostProblem& problem, const CommitParams& giv
   return run;
 }
 
+std::vector<double> committed_state(const Problem& view, const Tree& tree, int b, int leaf) {
+  const std::int64_t K = view.dim_k, V = view.dim_v;
+  const int heads = view.heads_v;
+  std::vector<double> state(heads * K * V);
+#pragma omp parallel for
+  for (int hv = 0; hv < heads; ++hv) {
+    const auto head = reference::commit_replay(reference::load_head(view, b, hv, tree), leaf);  // [K,V]
+    double* const to = &state[hv * K * V];
+    if (view.state_layout != CANOPY_STATE_VK) {
+      std::copy_n(head.data(), K * V, to);
+      continue;
+    }
+    for (std::int64_t k = 0; k < K; ++k)
+      for (std::int64_t v = 0; v < V; ++v) to[v * K + k] = head[k * V + v];
+  }
+  return state;
+}
+
 CommitCheck check_commit(host::HostProblem& problem, const Oracle& oracle, std::span<const std::int32_t> leaf,
                          const host::HostTensor& state, double relative_tolerance, double absolute_tolerance) {
   CommitCheck result;
   const auto view = problem.problem();
   const host::HostTensor& before = problem.tensors.at("state");
-  const std::int64_t K = view->dim_k, V = view->dim_v, HV = view->heads_v;
-  std::vector<double> expected;
-  std::vector<float> got;
+  const std::int64_t size = static_cast<std::int64_t>(view->heads_v) * view->dim_k * view->dim_v;  // of a slot
+  host::DeviationSum sum;
+  std::vector<float> got(size);
   std::set<std::int64_t> changed;
   for (int b = 0; b < view->batch; ++b) {
     if (leaf[b] < 0 || leaf[b] >= oracle.live[b]) continue;
     const std::int64_t slot = slot_of(*view, view->slot_index, b);
     changed.insert(slot);
-    std::vector<std::vector<double>> heads(HV);
-#pragma omp parallel for
-    for (int hv = 0; hv < static_cast<int>(HV); ++hv)
-      heads[hv] = reference::commit_replay(reference::load_head(*view, b, hv, oracle.trees[b]), leaf[b]);
-    for (int hv = 0; hv < HV; ++hv)
-      for (std::int64_t k = 0; k < K; ++k)
-        for (std::int64_t v = 0; v < V; ++v) {
-          const std::int64_t inner = view->state_layout == CANOPY_STATE_VK ? v * K + k : k * V + v;
-          expected.push_back(heads[hv][k * V + v]);
-          got.push_back(state.get((slot * HV + hv) * K * V + inner));
-        }
+    host::load(state.dtype, state.bytes.data(), slot * size, size, got.data());
+    sum.add(committed_state(*view, oracle.trees[b], b, leaf[b]).data(), got.data(), size);
   }
-  result.check = judge(expected, got, state.dtype, relative_tolerance, absolute_tolerance);
-  const std::size_t slot_bytes = HV * K * V * host::size_of(state.dtype);
+  result.check = verdict(sum, state.dtype, relative_tolerance, absolute_tolerance);
+  const std::size_t slot_bytes = size * host::size_of(state.dtype);
   for (std::int64_t slot = 0; slot < view->slots; ++slot)
     if (!changed.count(slot) &&
         std::memcmp(&state.bytes[slot * slot_bytes], &before.bytes[slot * slot_bytes], slot_bytes) != 0)

@@ -29,8 +29,12 @@ if(CANOPY_PROGRAM)
   if(no_git)
     set(commit unknown)
   endif()
+  set(cuda_compiler "")
+  if(CANOPY_WITH_CUDA)
+    set(cuda_compiler ";CANOPY_CUDA_COMPILER=\"nvcc ${CMAKE_CUDA_COMPILER_VERSION}\"")
+  endif()
   set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/env.cpp PROPERTIES COMPILE_DEFINITIONS
-    "CANOPY_GIT_COMMIT=\"${commit}\";CANOPY_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\"")
+    "CANOPY_GIT_COMMIT=\"${commit}\";CANOPY_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\"${cuda_compiler}")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/demo.cpp PROPERTIES COMPILE_DEFINITIONS
     CANOPY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(canopy_program PRIVATE canopy_host nlohmann_json::nlohmann_json fmt::fmt CLI11::CLI11)

@@ -1,6 +1,9 @@
 #include "host/device_bench.hpp"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "message.hpp"
@@ -12,6 +15,17 @@
 #endif
 
 namespace canopy::host {
+
+// "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build": of that line the first word of
+// numbers and dots.
+std::string driver_version_in(std::string_view text) {
+  const std::size_t at = text.find("NVRM version:");
+  if (at == std::string_view::npos) return {};
+  std::istringstream words{std::string(text.substr(at, text.find('\n', at) - at))};
+  for (std::string word; words >> word;)
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+  return {};
+}
 
 #if CANOPY_WITH_CUDA
 
@@ -120,6 +134,8 @@ DeviceInfo device_info() {
   cudaMemGetInfo(&info.free_bytes, &total);
   cudaDriverGetVersion(&info.driver);
   cudaRuntimeGetVersion(&info.runtime);
+  std::ifstream file("/proc/driver/nvidia/version");
+  info.driver_version = driver_version_in(std::string(std::istreambuf_iterator<char>(file), {}));
   info.name = properties.name;
   char pci[32] = {};
   cudaDeviceGetPCIBusId(pci, sizeof pci, 0);

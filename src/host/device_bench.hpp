@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/device.hpp"
@@ -11,12 +12,15 @@
 namespace canopy::host {
 
 struct DeviceInfo {
-  std::string name, pci;  // bus id
+  std::string name, pci;                            // bus id
   int multiprocessors = 0, compute_capability = 0;  // 90 for 9.0
-  int driver = 0, runtime = 0;                      // 13000 for 13.0
+  int driver = 0, runtime = 0;                      // CUDA that the driver knows, that was linked: 13000 for 13.0
+  std::string driver_version;  // the driver's own, "580.95.05"; "" where its file in /proc is not to be seen
   std::size_t l2_bytes = 0, free_bytes = 0;
 };
 DeviceInfo device_info();
+// The version in the text of /proc/driver/nvidia/version; "" where none is.
+std::string driver_version_in(std::string_view text);
 
 // `launch(copy, stream)` puts one call on the stream, on the buffers of that copy.
 struct TimedLaunch {

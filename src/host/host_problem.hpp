@@ -2,6 +2,8 @@
 // oracle. Used by the program, the tests and the benchmarks; not part of the installed library.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -14,6 +16,7 @@ namespace canopy::host {
 
 std::size_t size_of(canopy_dtype dtype);  // bytes of one element
 float load(canopy_dtype dtype, const void* data, std::int64_t index);        // f32, bf16, f16
+void load(canopy_dtype dtype, const void* data, std::int64_t first, std::int64_t count, float* to);  // many of them
 void store(canopy_dtype dtype, void* data, std::int64_t index, float value);  // rounds to nearest even
 
 // Contiguous, row-major, owning.
@@ -78,6 +81,29 @@ struct Deviation {
   double relative = 0;  // Frobenius norm of the difference over that of the reference
   double max_abs = 0;
   bool finite = true;   // false: a NaN or Inf where the reference has none (or the other way round)
+};
+// The same, number by number.
+class DeviationSum {
+ public:
+  void add(double reference, double value) {
+    if (!std::isfinite(reference) || !std::isfinite(value)) {
+      if (std::isfinite(reference) != std::isfinite(value)) finite_ = false;
+      if (std::isfinite(reference)) largest_ = std::max(largest_, std::fabs(reference));
+      return;
+    }
+    const double off = value - reference;
+    difference_ += off * off, norm_ += reference * reference;
+    max_abs_ = std::max(max_abs_, std::fabs(off)), largest_ = std::max(largest_, std::fabs(reference));
+  }
+  void add(const double* reference, const float* values, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) add(reference[i], values[i]);
+  }
+  Deviation deviation() const;
+  double largest() const { return largest_; }  // of the finite numbers of the reference
+
+ private:
+  double difference_ = 0, norm_ = 0, max_abs_ = 0, largest_ = 0;
+  bool finite_ = true;
 };
 Deviation deviation(const double* reference, const float* values, std::int64_t count);
 

@@ -29,20 +29,15 @@ HostTensor poisoned(canopy_dtype dtype, std::vector<std::int64_t> shape) {
 
 }  // namespace
 
+Deviation DeviationSum::deviation() const {
+  // Infinite against a reference of zeros.
+  return {difference_ == 0 ? 0 : std::sqrt(difference_ / norm_), max_abs_, finite_};
+}
+
 Deviation deviation(const double* reference, const float* values, std::int64_t count) {
-  Deviation out;
-  double difference = 0, norm = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double r = reference[i], x = values[i];
-    if (!std::isfinite(r) || !std::isfinite(x)) {
-      if (std::isfinite(r) != std::isfinite(x)) out.finite = false;
-      continue;
-    }
-    difference += (x - r) * (x - r), norm += r * r;
-    out.max_abs = std::max(out.max_abs, std::fabs(x - r));
-  }
-  out.relative = difference == 0 ? 0 : std::sqrt(difference / norm);  // infinite against a reference of zeros
-  return out;
+  DeviationSum sum;
+  sum.add(reference, values, count);
+  return sum.deviation();
 }
 
 Result<VerifyRun> run_verify(HostProblem& problem, const VerifyImplementation& implementation, canopy_dtype output,

@@ -1,6 +1,7 @@
 // Tensors that own their memory, and the view of a host problem that the library takes.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,14 @@ int deepest(const Problem& p) {
 
 std::size_t size_of(canopy_dtype dtype) { return static_cast<std::size_t>(element_bytes(dtype)); }
 float load(canopy_dtype dtype, const void* data, std::int64_t index) { return load_element(dtype, data, index); }
+void load(canopy_dtype dtype, const void* data, std::int64_t first, std::int64_t count, float* to) {
+  const auto all = [&](auto type) {  // known to the compiler, so that no number asks for it
+    for (std::int64_t i = 0; i < count; ++i) to[i] = load_element(type, data, first + i);
+  };
+  if (dtype == CANOPY_F32) return all(std::integral_constant<int, CANOPY_F32>{});
+  if (dtype == CANOPY_BF16) return all(std::integral_constant<int, CANOPY_BF16>{});
+  all(std::integral_constant<int, CANOPY_F16>{});
+}
 void store(canopy_dtype dtype, void* data, std::int64_t index, float value) {
   store_element(dtype, data, index, value);
 }

@@ -50,6 +50,7 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       }
       if (type != "cell" || record.value("device", "") != wanted || !record.contains("relative")) continue;
       const std::string implementation = implementation_of(record.at("contender"));
+      if (implementation.find("_commit_") != std::string::npos) continue;  // another table's, and not made from timings
       if (implementation.rfind(wanted + "_", 0) != 0 || !record.value("passed", true) ||
           record.value("named_only", false))
         continue;

@@ -8,6 +8,7 @@
 
 #include "canopy/reference.hpp"
 #include "element.hpp"
+#include "host/device_bench.hpp"
 #include "host/host_problem.hpp"
 
 namespace canopy::host {
@@ -225,6 +226,26 @@ TEST(Generate, WrongSpecsAreRefused) {
             "input and state are i32 and f32: expected f32, bf16 or f16");
   EXPECT_NE(message([](ProblemSpec& s) { s.family.nodes = 300; }), "");
   EXPECT_NE(message([](ProblemSpec& s) { s.batch = 1 << 30; }), "");
+}
+
+TEST(DriverVersion, IsFoundInTheDriversOwnWords) {
+  EXPECT_EQ(driver_version_in("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue Oct 14 UTC 2026\n"
+                              "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"),
+            "580.159.03");
+  EXPECT_EQ(driver_version_in("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"),
+            "570.86.15");
+  EXPECT_EQ(driver_version_in("NVRM version: of the future\nGCC version: gcc version 12.2.0\n"), "");
+  EXPECT_EQ(driver_version_in(""), "");
+}
+
+TEST(Load, ManyElementsAsOneByOne) {
+  for (const canopy_dtype dtype : {CANOPY_F32, CANOPY_BF16, CANOPY_F16}) {
+    HostTensor tensor = HostTensor::make(dtype, {5});
+    for (int i = 0; i < 5; ++i) tensor.set(i, 1.1f * static_cast<float>(i) - 2);
+    float got[3];
+    load(dtype, tensor.bytes.data(), 2, 3, got);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(got[i], tensor.get(2 + i)) << dtype;
+  }
 }
 
 TEST(Deviation, SeesSizeAndNaN) {

@@ -227,7 +227,7 @@ TEST(Timings, AreTheCellsThatTheDispatcherMayPick) {
   Timings timings;
   const std::string text = kEnvironment + line("cuda_fused") + line("cuda_fused precise") + line("floor") +
                            line("dispatched") + line("triton_fused precise") + line("cuda_wrong", ",\"passed\":false") +
-                           line("cuda_named", ",\"named_only\":true");
+                           line("cuda_named", ",\"named_only\":true") + line("cuda_commit_stash");
   const Error error = host::read_timings(text, "x.jsonl", CANOPY_CUDA, timings);
   ASSERT_TRUE(error.ok()) << error.message;
   EXPECT_EQ(timings.machine, "GPU X");
