@@ -98,7 +98,7 @@ def contending(cells: list[dict[str, Any]], near: float = 1.1) -> list[str]:
     groups: dict[Any, dict[str, float]] = collections.defaultdict(dict)
     for cell in cells:
         free = cell.get("precision") == "default" and cell.get("passed") and not cell.get("named_only")
-        if free and cell["contender"].partition("_")[0] in ("cpu", "cuda"):
+        if free and cell["contender"].partition("_")[0] in ("cpu", "cuda") and "_commit_" not in cell["contender"]:
             at = tuple(cell.get(name) for name in ("B", "T", "family", "depth", "HV", "state", "cache"))
             groups[at][cell["contender"]] = cell["median_us"]
     found = {name for times in groups.values() for name, time in times.items() if time <= near * min(times.values())}

@@ -16,7 +16,8 @@ import records
 from records import Record
 from runner import Program
 
-PACKAGES = ("torch", "triton", "flash-linear-attention", "fla-core", "sglang", "canopy-gdn")  # fla-core holds its kernels
+PACKAGES = ("torch", "triton", "flash-linear-attention", "fla-core", "sglang", "canopy-gdn",  # fla-core holds its kernels
+            "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")  # the CUDA runtime of PyTorch  # fmt: skip
 
 
 def packages() -> dict[str, str]:

@@ -69,6 +69,11 @@ def attach(record: Record, environment: Record) -> Record:
     return {**record, "commit": environment["commit"], "environment": environment["id"]}
 
 
+def error_of(record: Record) -> str:
+    """What a record's error is of. Files from before that was said: o as it was timed, in f32 on a CPU, in the type of the inputs on a GPU."""
+    return str(record.get("error_of") or f"o in {'f32' if record['device'] == 'cpu' else record.get('input', 'bf16')}")
+
+
 def machine_id(environment: Record) -> str:
     """"gpu-h200", "cpu-amd-epyc": the name of its files."""
     gpu = environment.get("gpu")

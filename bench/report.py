@@ -8,6 +8,7 @@ Three kinds of places are filled; the rest of the texts is written by hand:
     <!-- begin: NAME --> ... <!-- end -->     a table, by the function of that name (bench/tables.py)
     10.8<!-- = PATH -->                       a number before the comment, by value(); a PATH as in
                                               gpu-h200/us/cuda_fused/B1/best-first/T128/cold     a median time
+                                              gpu-h200/error/cuda_fused/B1/best-first/T128/cold  its error; rounded: of o as it was timed
                                               gpu-h200/ratio/cuda_serial_snapshot:cuda_fused/B1/best-first/T128/cold
                                               numerics/full/fp32/equal/neumann/64                an error on a chain of 64
                                               published/Bole/A100/B1/median_us                   a paper's number
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import records
+from records import error_of
 from results import Missing, Results, error, size, us
 from tables import BLOCKS, kept, study
 
@@ -79,7 +81,12 @@ def value(results: Results, path: str) -> str:
         return f"{slow / fast:.1f}"
     if kind == "error":
         return error(median(contender)["relative"])
-    raise Missing(f"{path}: {kind} is not us, ratio or error")
+    if kind == "rounded":
+        cell = median(contender)
+        if cell.get("relative_timed") is None and error_of(cell) == "o in f32":
+            raise Missing(f"{path}: its o was not rounded")
+        return error(cell.get("relative_timed", cell["relative"]))
+    raise Missing(f"{path}: {kind} is not us, ratio, error or rounded")
 
 
 def fill(text: str, results: Results, documents: Callable[[str], str]) -> tuple[str, list[str]]:

@@ -36,7 +36,7 @@ FAMILIES: tuple[tuple[str, str, int, Any], ...] = (
     ("caterpillar", "caterpillar", 1, lambda n: n), ("spine", "spine", 4, lambda n: max(1, n // 2)), ("random", "random", 4, lambda n: n))  # fmt: skip
 EFFORT: dict[str, dict[str, Any]] = {
     "cpu": {"caches": ["warm"], "contenders": "fast", "threads": 1, "repeat": 21, "warm_ups": 1, "most_seconds": 4.0},
-    "cuda": {"caches": ["warm", "cold"], "contenders": "fast", "repeat": 200, "warm_ups": 25, "least": 20, "checked": 1,
+    "cuda": {"caches": ["warm", "cold"], "contenders": "fast", "repeat": 200, "warm_ups": 25, "least": 20, "checked": 2,
              "replay_seconds": 1.3e-4, "share": 0.031},
 }  # fmt: skip
 CORE: dict[str, Any] = {"contenders": "all", "replay_seconds": 1e-3, "share": 0.05}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from records import ROOT
+from records import ROOT, error_of
 from results import NOT_MEASURED, Results, error, table, us
 
 SHAPES = (("chain", 16), ("chain", 64), ("chain", 256), ("best-first", 64), ("best-first", 128), ("best-first", 256))
@@ -49,14 +49,16 @@ def solver_depths(results: Results) -> str:
         for B in (1, 16) if results.device(machine) == "cuda" else ():
             for keys, family in (("random", "chain"), ("cosine 0.9", "chain, keys alike")):
                 for words, strategies in SERIES.items():
-                    entries = []
+                    entries, of = [], set()
                     for depth in DEPTHS:
                         cells = results.find(machine, family=family, T=depth + 1, B=B, cache=results.cache(machine), precision="default")
                         own = [cell for cell in cells if cell["contender"].partition("_")[2] in strategies]
+                        of |= {error_of(cell) for cell in own[:1]}
                         entries.append(f"{us(own[0]['median_us'])} ({error(own[0]['relative'])})" if own else NOT_MEASURED)
                     if set(entries) != {NOT_MEASURED}:
-                        rows.append([words, machine, B, keys, *entries])
-    return table(["solver", "file", "batch", "keys", *(f"depth {depth}" for depth in DEPTHS)], rows or [[NOT_MEASURED] + [""] * (3 + len(DEPTHS))])
+                        rows.append([words, machine, B, keys, " or ".join(sorted(of)), *entries])
+    head = ["solver", "file", "batch", "keys", "error of", *(f"depth {depth}" for depth in DEPTHS)]
+    return table(head, rows or [[NOT_MEASURED] + [""] * (len(head) - 1)])
 
 
 def compressed(results: Results) -> str:

@@ -6,7 +6,7 @@ import collections
 from typing import Any
 
 from crossover import crossover, maps
-from records import ROOT, Record
+from records import ROOT, Record, error_of
 from results import NOT_MEASURED, ONE_SOLVE, SERIAL, Missing, Results, error, ordered, size, table, us
 from strategies import as_called, compressed, dispatch, peers, peers_elsewhere, solver_depths, solver_times
 
@@ -27,19 +27,19 @@ def kept(way: str, nodes: int, layers: int) -> int:
 
 
 def parity(results: Results) -> str:
-    """Largest error of every contender that has one, by precision and state."""
+    """Largest error of every contender that has one, by precision, state and what the error is of."""
     rows = []
     for machine in results.cells:
         groups = collections.defaultdict(list)
         for cell in results.cells[machine]:
             if cell.get("relative") is not None and cell["relative"] >= 0:
-                groups[cell["contender"], cell.get("precision", "default"), cell["state"]].append(cell)
-        for (contender, precision, state), cells in sorted(groups.items()):
+                groups[cell["contender"], cell.get("precision", "default"), cell["state"], error_of(cell)].append(cell)
+        for (contender, precision, state, what), cells in sorted(groups.items()):
             worst = max(cells, key=lambda cell: cell["relative"])
             failed = sum(cell.get("passed") is False for cell in cells)
-            rows.append([f"`{contender}`", precision, state, machine, len(cells), error(worst["relative"]),
+            rows.append([f"`{contender}`", precision, state, machine, len(cells), what, error(worst["relative"]),
                          f"{worst['family']}, T={worst['T']}, B={worst['B']}", failed or "none"])
-    return table(["kernel", "precision", "state", "file", "cells", "largest relative error of o", "where", "out of tolerance"], rows)
+    return table(["kernel", "precision", "state", "file", "cells", "error of", "largest", "where", "out of tolerance"], rows)
 
 
 def bole_shape(results: Results) -> str:
@@ -165,11 +165,11 @@ def drift(results: Results) -> str:
 def accuracy(results: Results) -> str:
     """Worst error of each implementation and precision over chains and a bushy tree, by how alike the keys are."""
     kinds = ("natural", "random", "0.5", "0.9", "0.99", "equal")
-    groups: dict[tuple[str, str, str], dict[str, list[Record]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    groups: dict[tuple[str, str, str, str], dict[str, list[Record]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for machine, found in results.of_type("accuracy").items():
         for r in found:
             kind = "natural" if r.get("gates", "natural") == "natural" else str(r["cosine"]) if r["keys"] == "similar" else r["keys"]
-            groups[r["contender"], r["precision"], machine][kind].append(r)
+            groups[r["contender"], r["precision"], machine, error_of(r)][kind].append(r)
 
     def worst(cells: list[Record]) -> str:
         if not cells:
@@ -179,8 +179,8 @@ def accuracy(results: Results) -> str:
         return error(None if None in values else max(values)) + (f" ({failed} of {len(cells)} out of tolerance)" if failed else "")
 
     rows = [[f"`{name}`", *of, *(worst(by_kind[kind]) for kind in kinds)] for (name, *of), by_kind in sorted(groups.items())]
-    head = ["contender", "precision", "file", "natural inputs", "keys random", "cosine 0.5", "cosine 0.9", "cosine 0.99", "keys equal"]
-    return table(head, rows or [[NOT_MEASURED] + [""] * 8])
+    head = ["contender", "precision", "file", "error of", "natural inputs", "keys random", "cosine 0.5", "cosine 0.9", "cosine 0.99", "keys equal"]
+    return table(head, rows or [[NOT_MEASURED] + [""] * 9])
 
 
 def specla(results: Results) -> str:

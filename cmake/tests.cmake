@@ -73,6 +73,11 @@ if(TARGET gpu_test_emulated)
       set_tests_properties(emulated_${group} PROPERTIES LABELS emulated)
     endif()
   endforeach()
+  if(TARGET canopy_emulated AND Python3_FOUND)
+    add_test(NAME emulated_program COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/emulated/program.py
+      $<TARGET_FILE:canopy_emulated>)
+    set_tests_properties(emulated_program PROPERTIES LABELS emulated)
+  endif()
   # First, so that a core does not wait alone for the longest at the end.
   set_tests_properties(emulated_parity_shuffled emulated_isolation_shuffled PROPERTIES COST 1000)
 endif()

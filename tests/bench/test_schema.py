@@ -41,6 +41,8 @@ BAD = [
     ({"relative": -0.1}, r"relative: expected at least 0, got -0.1"),
     ({"colour": "red"}, r"no such field: colour"),
     ({"same_as": ["double"]}, r"same_as\[0\]: expected one of"),
+    ({"error_of": "u in f32"}, r"error_of: expected one of o in f32, .*, got \"u in f32\""),
+    ({"relative_timed": -1.0}, r"relative_timed: expected at least 0, got -1.0"),
     ({"environment": "ffffffff"}, r"environment: expected the id of a record before it, got 'ffffffff'"),
     ({"environment": "cpu"}, r"environment: expected text like"),
     ({"p10_us": 11.0}, r"p10_us, median_us, p90_us: expected them in order"),
@@ -53,6 +55,17 @@ BAD = [
 def test_a_bad_cell_is_refused(gpu_environment, wrong, message):
     with pytest.raises(schema.BadRecord, match=message):
         check(gpu_environment, cell("cuda_fused", 10.0, gpu_environment) | wrong)
+
+
+def test_what_the_error_is_of_and_the_driver_are_said(gpu_environment):
+    """Both are younger than the first files, which stay as they are: a cell without the field is of o as it was timed."""
+    told = gpu_environment | {"cuda_compiler": "nvcc 13.0.88", "gpu": gpu_environment["gpu"] | {"driver_version": "580.159.03"}}
+    assert check(told, cell("cuda_fused", 10.0, told, error_of="o in f32", relative_timed=1.7e-3)) == 2
+    with pytest.raises(schema.BadRecord, match="driver_version: expected text like"):
+        check(told | {"gpu": told["gpu"] | {"driver_version": "newest"}})
+    old = cell("cuda_fused", 10.0, told)
+    assert records.error_of(old) == "o in bf16" and records.error_of(old | {"device": "cpu"}) == "o in f32"
+    assert records.error_of(old | {"input": "f16"}) == "o in f16" and records.error_of(old | {"error_of": "state in f32"}) == "state in f32"
 
 
 @pytest.mark.parametrize("missing", ["contender", "median_us", "state", "commit", "environment"])

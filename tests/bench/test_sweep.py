@@ -36,7 +36,7 @@ def test_every_shape_of_the_quick_sweep(chosen, tmp_path, monkeypatch):
     path = tmp_path / "sweep.jsonl"
     held = records.read(path)
     assert schema.check_lines(path.read_text().splitlines(), str(path)) == len(held) == 1 + 3 * len(requests)
-    assert all(cell["passed"] and cell["n"] == 3 for cell in held[1:])
+    assert all(cell["passed"] and cell["n"] == 3 and cell["error_of"] == "o in f32" for cell in held[1:])
     assert {cell["contender"] for cell in held[1:]} == {"cpu_closed_form", "cpu_serial_resident", "cpu_serial_snapshot"}
     published = {cell["family"] for cell in held[1:]}
     assert {name for name, _ in trees} <= published and "specla-2 depth 12" in published
@@ -75,9 +75,20 @@ def test_who_stays_in_the_running(gpu_environment):
 
     cells = [at("cuda_fused", 10.0), at("cuda_serial_resident", 90.0), at("cuda_serial_snapshot", 200.0), at("cuda_dense", 12.0), at("cuda_split", 10.9),
              at("cuda_neumann", 9.9, named_only=True), at("cuda_squaring", 9.9, passed=False), at("cuda_fused fast", 1.0, precision="fast"),
-             at("floor", 2.0), at("triton_fused precise", 5.0), at("cuda_dense", 30.0, T=64), at("cuda_fused", 20.0, T=64), at("cuda_hybrid", 21.0, T=64)]  # fmt: skip
+             at("cuda_commit_stash", 9.0, T=64, family="commit, 24 layers"), at("floor", 2.0), at("triton_fused precise", 5.0), at("cuda_dense", 30.0, T=64), at("cuda_fused", 20.0, T=64), at("cuda_hybrid", 21.0, T=64)]  # fmt: skip
     assert contenders.contending(cells) == ["cuda_fused", "cuda_hybrid", "cuda_serial_resident", "cuda_serial_snapshot", "cuda_split"]
     assert contenders.contending([]) == []
+
+
+def test_the_last_sequence_is_looked_at_too(program):
+    """Of three: two are the ends, so what they and the middle one are off together is what all three are."""
+    own = command.serve(program)
+    request = shapes.of_family("cpu", "random", 30, 3, measure="accuracy", contenders="cpu_closed_form", H=1, HV=2, K=32, V=32)
+    found = {checked: own.ask(request | {"checked": checked})[0] for checked in (1, 2, 3)}
+    own.close()
+    assert found[1]["checked_sequences"] == 1 and found[2]["checked_sequences"] == 2 and "checked_sequences" not in found[3]
+    assert len({record["relative"] for record in found.values()}) == 3
+    assert found[1]["max_abs"] <= found[2]["max_abs"] <= found[3]["max_abs"] and all(record["passed"] for record in found.values())
 
 
 def test_bad_requests_are_answered_with_what_was_expected(program):

@@ -89,7 +89,27 @@ def test_memory_counted_and_measured(seen):
 def test_drift_and_accuracy(seen):
     assert row(tables.drift(seen), "`cuda_fused`") == ["gpu-test", "f32", "forgets nothing", "500", "1.8e-7", "2.0e-4", "5 of 8,000"]
     assert row(tables.accuracy(seen), "`cuda_neumann`", "half", "gpu-test") == [
-        "not measured", "5.0e-4", "not measured", "not measured", "overflow (1 of 2 out of tolerance)", "not measured"]  # fmt: skip
+        "o in bf16", "not measured", "5.0e-4", "not measured", "not measured", "overflow (1 of 2 out of tolerance)", "not measured"]  # fmt: skip
+
+
+def test_errors_of_old_and_new_records_stand_apart(tmp_path, gpu_environment):
+    """An old cell's error is of o rounded to bf16, which hides the kernel's own; a commit's is of the state."""
+    lines = [gpu_environment, cell("cuda_fused", 10.0, gpu_environment, relative=1.7e-3),
+             cell("cuda_fused", 10.0, gpu_environment, relative=2.2e-4, error_of="o in f32", relative_timed=1.7e-3),
+             cell("cuda_fused", 10.0, gpu_environment, relative=3.3e-4, error_of="o in f32", relative_timed=1.7e-3, T=64),
+             cell("cuda_commit_stash", 10.0, gpu_environment, relative=1.1e-7, error_of="state in f32", T=64)]  # fmt: skip
+    records.write(tmp_path / "gpu-test/sweep.jsonl", lines)
+    said = tables.parity(Results(tmp_path))
+    assert row(said, "`cuda_fused`", "default", "f32", "gpu-test", "1") == ["o in bf16", "1.7e-3", "best-first-4, T=128, B=1", "none"]
+    assert row(said, "`cuda_fused`", "default", "f32", "gpu-test", "2") == ["o in f32", "3.3e-4", "best-first-4, T=64, B=1", "none"]
+    assert row(said, "`cuda_commit_stash`", "default", "f32", "gpu-test")[1:3] == ["state in f32", "1.1e-7"]
+    accuracy = [gpu_environment, *({"type": "accuracy", "contender": "cuda_fused", "device": "cuda", "precision": "default", "keys": "equal", "gates": "zero",
+                                    "input": "bf16", "passed": True, "relative": off} | more
+                                   for off, more in ((1.7e-3, {}), (2.5e-4, {"error_of": "o in f32"})))]  # fmt: skip
+    records.write(tmp_path / "gpu-test/accuracy.jsonl", accuracy)
+    said = tables.accuracy(Results(tmp_path))
+    assert row(said, "`cuda_fused`", "default", "gpu-test", "o in bf16")[-1] == "1.7e-3"
+    assert row(said, "`cuda_fused`", "default", "gpu-test", "o in f32")[-1] == "2.5e-4"
 
 
 def test_one_form_against_another(seen):
@@ -104,9 +124,9 @@ def test_solvers_by_depth(seen):
     """Default precision alone; keys that are alike are no further tree of the crossover."""
     said = strategies.solver_depths(seen)
     nothing = "not measured"
-    assert row(said, "Neumann", "gpu-test", "1", "cosine 0.9") == [nothing] * 3 + ["20.0 (4.0e-4)", "30.0 (overflow)"] + [nothing] * 3
-    assert row(said, "substitution", "gpu-test", "1", "cosine 0.9") == [nothing] * 3 + ["7.00 (1.0e-3)"] + [nothing] * 4
-    assert row(said, "substitution", "gpu-test", "1", "random")[1] == "6.00 (1.0e-3)" and "16 | random" not in said
+    assert row(said, "Neumann", "gpu-test", "1", "cosine 0.9") == ["o in bf16"] + [nothing] * 3 + ["20.0 (4.0e-4)", "30.0 (overflow)"] + [nothing] * 3
+    assert row(said, "substitution", "gpu-test", "1", "cosine 0.9") == ["o in bf16"] + [nothing] * 3 + ["7.00 (1.0e-3)"] + [nothing] * 4
+    assert row(said, "substitution", "gpu-test", "1", "random")[2] == "6.00 (1.0e-3)" and "16 | random" not in said
     assert "keys alike" not in crossover.crossover(seen)
 
 

@@ -23,6 +23,8 @@ def cell(contender, median, **more):
 def folder(tmp_path):
     """A root with one result file, one quoted document and the two texts."""
     cells = [cell("cuda_fused", 10.0, relative=1e-3), cell("cuda_fused", 12.0, T=4, family="chain", depth=3, relative=2e-3),
+             cell("cuda_dense", 13.0, T=4, family="chain", depth=3, relative=3e-4, relative_timed=1.7e-3, error_of="o in f32"),
+             cell("cuda_split", 13.0, T=4, family="chain", depth=3, relative=3e-4, error_of="o in f32"),
              cell("cuda_serial_resident", 62.345, relative=1e-7), cell("cuda_serial_resident", 6.0, T=4, family="chain", depth=3, relative=3e-7),
              cell("cuda_serial_snapshot", 1234.5), cell("floor", 4.0)]
     environment = dict(type="environment", commit="abc", gpu=dict(name="NVIDIA Test", compute_capability=90))
@@ -56,7 +58,8 @@ def test_committed_files_are_what_the_results_say():
     "path, expected",
     [("gpu-test/us/cuda_fused/B1/best-first/T128/cold", "10.0"), ("gpu-test/us/cuda_serial_snapshot/B1/best-first/T128/cold", "1,234"),
      ("gpu-test/us/floor/B1/best-first/T128/cold", "4.00"), ("gpu-test/ratio/cuda_serial_resident:cuda_fused/B1/best-first/T128/cold", "6.2"),
-     ("gpu-test/error/cuda_fused/B1/chain/T4/cold", "2.0e-3"), ("kept/snapshots/128/1", "256.0 MiB"), ("kept/stash/128/24", "48.4 MiB")])
+     ("gpu-test/error/cuda_fused/B1/chain/T4/cold", "2.0e-3"), ("gpu-test/rounded/cuda_fused/B1/chain/T4/cold", "2.0e-3"),
+     ("gpu-test/error/cuda_dense/B1/chain/T4/cold", "3.0e-4"), ("gpu-test/rounded/cuda_dense/B1/chain/T4/cold", "1.7e-3"), ("kept/snapshots/128/1", "256.0 MiB"), ("kept/stash/128/24", "48.4 MiB")])
 def test_numbers(folder, path, expected):
     code, said, text = written(folder, f"takes 99.9<!-- = {path} --> us, and 7 more")
     assert (code, text) == (0, f"takes {expected}<!-- = {path} --> us, and 7 more"), said
@@ -67,7 +70,8 @@ def test_numbers(folder, path, expected):
 @pytest.mark.parametrize(
     "path, words",
     [("gpu-test/us/cuda_fused/B2/best-first/T128/cold", "0 cells of cuda_fused"), ("gpu-none/us/cuda_fused/B1/best-first/T128/cold", "0 cells"),
-     ("gpu-test/speed/cuda_fused/B1/best-first/T128/cold", "speed is not us, ratio or error"), ("numerics/full/fp32/equal/neumann/64", "no study"),
+     ("gpu-test/speed/cuda_fused/B1/best-first/T128/cold", "speed is not us, ratio, error or rounded"), ("numerics/full/fp32/equal/neumann/64", "no study"),
+     ("gpu-test/rounded/cuda_split/B1/chain/T4/cold", "its o was not rounded"),
      ("published/Bole/A100/B1/median_us", "no such published number"), ("kept/everything/128/1", "everything")])
 def test_number_that_nobody_measured(folder, path, words):
     code, said, text = written(folder, f"takes 99.9<!-- = {path} -->")
@@ -94,7 +98,7 @@ def test_every_table_is_filled_and_prose_is_left_alone(folder):
     code, said, after = written(folder, text)
     assert code == 0, said
     assert re.sub(r"(<!-- begin: [\w-]+ -->\n).*?(<!-- end -->)", r"\1\2", after, flags=re.S) == text
-    for line in ["| `cuda_fused` | default | f32 | gpu-test | 2 | 2.0e-3 | chain, T=4, B=1 | none |",
+    for line in ["| `cuda_fused` | default | f32 | gpu-test | 2 | o in bf16 | 2.0e-3 | chain, T=4, B=1 | none |",
                  "| NVIDIA Test (commit abc) | 1 | cold | 10.0 | 62.3 | 6.2x | 1,234 | 123.5x | 4.00 |",
                  "| gpu-test, HV 32, state f32 | 1 | cold | serial resident | 2 | 0.50 to 6.2x | chain T=4 (0.50x) | T=128 |",
                  "| gpu-test, HV 32, state f32 | 1 | cold | serial snapshot | 1 | 123.45 to 123.5x | nowhere | T=128 |",

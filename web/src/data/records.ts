@@ -12,7 +12,7 @@ export interface Cell {
   medianUs: number;
   p10Us: number;
   p90Us: number;
-  relative: number | null; // error of o against the fp64 oracle; null: computes nothing
+  relative: number | null; // error against the fp64 oracle, of o (of the state: a commit); null: computes nothing
   repeats: number;
 }
 

@@ -1,0 +1,89 @@
+"""The program's GPU path on the emulated GPU: python3 tests/emulated/program.py build/canopy_emulated.
+
+Errors are real, times mean nothing. Records of bench are held against bench/schema.json and the tolerances of docs/math.md.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import records
+import schema
+
+LAYER = {"device": "cuda", "H": 1, "HV": 2, "K": 64, "V": 64}
+EFFORT = {"repeat": 1, "warm_ups": 0, "least": 1, "share": 1e-3, "replay_seconds": 1e-6}
+REQUESTS = [
+    {"measure": "environment", "device": "cuda"},
+    {"family": "best-first", "T": 12, "B": 3, "contenders": "all", "caches": ["warm"], "checked": 2} | LAYER | EFFORT,
+    {"measure": "accuracy", "family": "chain", "T": 4, "B": 2, "contenders": "cuda_fused,cuda_serial_resident", "input": "f32"} | LAYER,
+    {"measure": "commit", "B": 3, "layers": 3} | LAYER | EFFORT,
+    {"measure": "commit", "B": 1, "layers": 1, "state": "bf16"} | LAYER | EFFORT,
+]
+# Relative, of o in f32: by precision, and by default by what the default is.
+LIMITS = {"fp32": 1e-5, "precise": 2e-5, "half": 1e-3, "fast": 1e-2}
+DEFAULTS = {"cuda_fused": "half", "cuda_split": "half", "cuda_dense": "half", "cuda_neumann": "precise", "cuda_squaring": "precise",
+            "cuda_serial_resident": "fp32", "cuda_serial_snapshot": "fp32", "cuda_hybrid": "fp32"}  # fmt: skip
+BF16 = 2.0**-8
+
+
+def run(program, *arguments, text=None):
+    done = subprocess.run([program, *arguments], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, f"{arguments}: status {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def answers(program):
+    """The records of each request."""
+    found = [[]]
+    for line in run(program, "bench", "--requests", "-", text="".join(json.dumps(one) + "\n" for one in REQUESTS)).splitlines():
+        record = json.loads(line)
+        assert record["type"] != "failed", record
+        if record["type"] == "done":
+            found.append([])
+        else:
+            found[-1].append(record)
+    return found[:-1]
+
+
+def check_verify(cells):
+    assert {cell["contender"] for cell in cells} >= {*DEFAULTS, "cuda_fused precise", "cuda_fused fp32", "cuda_fused fast", "cuda_split precise", "plan"}
+    for cell in cells:
+        if cell["contender"] in ("plan", "floor"):
+            assert not {"relative", "error_of", "passed"} & cell.keys(), cell
+            continue
+        name, _, precision = cell["contender"].partition(" ")
+        limit = LIMITS[precision or DEFAULTS[name]]
+        assert cell["error_of"] == "o in f32" and cell["checked_sequences"] == 2, cell
+        # Rounding of o to bf16 alone is 1.7e-3: more than all but the fast one may be off.
+        assert cell["passed"] and 0 < cell["relative"] <= limit and 1e-3 < cell["relative_timed"] <= limit + BF16, cell
+
+
+def check_commit(cells, dtype, sequences):
+    assert [cell["contender"] for cell in cells] == ["cuda_commit_resolve", "cuda_commit_stash", "cuda_commit_replay", "copy"]
+    for cell in cells[:-1]:
+        limit = 1e-5 + (BF16 if dtype == "bf16" else 0)
+        assert cell["passed"] and 0 < cell["relative"] <= limit and cell["error_of"] == f"state in {dtype}", cell
+        assert cell.get("checked_sequences") == sequences and "relative_timed" not in cell, cell
+    assert "relative" not in cells[-1]
+
+
+def main(program):
+    (environment,), verify, exact, commits, one_commit = answers(program)
+    environment = records.tidy_environment(environment)
+    held = [environment, *(records.attach(record, environment) for record in (*verify, *exact, *commits, *one_commit))]
+    assert schema.check_lines([json.dumps(record) for record in held], "emulated") == len(held)
+    check_verify(verify)
+    for record in exact:  # nothing is rounded: one call says it all
+        assert record["type"] == "accuracy" and record["passed"] and record["error_of"] == "o in f32" and "relative_timed" not in record, record
+    check_commit(commits, "f32", 2)
+    check_commit(one_commit, "bf16", None)
+    layer = ("--device", "cuda", "--batch", "2", "--heads", "1", "--heads-v", "2", "--dim-k", "64", "--dim-v", "64", "--nodes", "8")
+    for command in ("verify", "commit"):
+        run(program, command, *layer, "--impl", "all")
+    print(f"ok: {len(held)} records")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
