@@ -1,4 +1,5 @@
-"""Peers beside canopy on the same inputs: flash-linear-attention on chains, SGLang's own Triton kernels beside the adapter.
+"""Peers beside canopy on the same inputs: flash-linear-attention on chains, SGLang's own Triton kernels beside the
+adapter, in a batch with padding and tracked states too.
 
 FLA is imported as installed. SGLang's kernels are loaded one by one from an unpacked `sglang` wheel (--sglang FOLDER holds its
 sglang/), with stand-ins for the helpers that they import, since the whole of it does not install beside every PyTorch.
@@ -17,9 +18,23 @@ import numpy as np
 import torch
 from canopy_gdn import Tree
 from canopy_gdn.integrations.sglang import TreeVerifier
-from common import best_first, case, check, exact, microseconds, not_run, record, relative, say, within
+from common import (
+    best_first,
+    captured,
+    case,
+    check,
+    copies,
+    exact,
+    microseconds,
+    not_run,
+    record,
+    relative,
+    say,
+    within,
+)
 
 SHAPES = ((1, 16), (1, 64), (4, 64), (16, 16))  # sequences and nodes beside SGLang's kernels
+HEADS = (16, 32)  # of keys and values, 128 wide
 
 
 def run(sglang: str | None) -> None:
@@ -29,6 +44,9 @@ def run(sglang: str | None) -> None:
         kernels = check("SGLang's kernels load", lambda: load(sglang))
         for batch, nodes in SHAPES if kernels else ():
             check(f"SGLang's kernels and the adapter, B={batch} T={nodes}", lambda: beside(kernels, batch, nodes))
+        if kernels:
+            check("SGLang's kernels and the adapter, padding and tracked states", lambda: padded(kernels))
+            check("the adapter's step in a CUDA graph, replayed with other padding", lambda: in_a_graph(kernels))
     if importlib.util.find_spec("fla") is None:
         not_run("FLA on chains", "flash-linear-attention is not installed")
         return
@@ -44,7 +62,8 @@ def jobs(sglang: str | None) -> list[tuple[str, int]]:
         if importlib.util.find_spec("fla")
         else []
     )
-    return ([(f"sglang:{batch}x{nodes}", 1) for batch, nodes in SHAPES] if sglang else []) + fla
+    names = [*(f"sglang:{batch}x{nodes}" for batch, nodes in SHAPES), "sglang:padded"]
+    return ([(name, 1) for name in names] if sglang else []) + fla
 
 
 def warm(kind: str, rest: str, sglang: str | None) -> None:
@@ -54,6 +73,9 @@ def warm(kind: str, rest: str, sglang: str | None) -> None:
         return
     global microseconds
     microseconds = lambda call, *_: call() is None or 0.0
+    if rest == "padded":
+        padded(load(sglang))
+        return
     batch, nodes = map(int, rest.split("x"))
     beside(load(sglang), batch, nodes)
 
@@ -141,104 +163,219 @@ def links(trees: list[Tree], nodes: int) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.from_numpy(side).cuda() for side in both)
 
 
+class Step:
+    """A step of `layers` layers through SGLang's kernels and through the adapter, on the same inputs. SGLang keeps a
+    state and a window for every node and copies the accepted ones to the pools. The last `padding` requests are
+    nobody's, as in a batch padded for a CUDA graph: slot -1, no numbers in their rows, links of an earlier batch.
+    """
+
+    def __init__(self, kernels: Any, B: int, T: int, layers: int, padding: int = 0, seed: int = 0) -> None:
+        H, HV, K, V, W = self.heads = *HEADS, 128, 128, 4
+        C, slots = 2 * H * K + HV * V, 2 * B + 3
+        torch.manual_seed(seed)
+        new = lambda *shape, dtype=torch.bfloat16: torch.randn(*shape, device="cuda").to(dtype)
+        self.B, self.T, self.C, self.layers, self.live = B, T, C, layers, B - padding
+        random = [Tree.family("random", T, seed=seed + row) for row in range(B)]
+        self.trees = best_first(T, B) if seed == 0 else random
+        self.next_token, self.next_sibling = links(self.trees, T)
+        self.pools = {
+            "temporal": new(layers, slots, HV, V, K, dtype=torch.float32),
+            "conv": new(layers, slots, C, W - 1),
+        }
+        self.weight = new(layers, C, W) / 2
+        self.a_log, self.dt_bias = (new(layers, HV, dtype=torch.float32) for _ in range(2))
+        self.x, self.a, self.b = new(layers, B * T, C), new(layers, B * T, HV), new(layers, B * T, HV)
+        order = torch.randperm(slots).int().cuda()
+        self.indices, self.spare = order[:B].clone(), order[B : 2 * B]
+        if padding:
+            self.indices[self.live :] = -1
+            for side in (self.next_token, self.next_sibling):
+                side[self.live :] = 77
+            for rows in (self.x, self.a, self.b):
+                rows[:, self.live * T :] = float("nan")
+        self.start_loc = torch.arange(0, B * T + 1, T, dtype=torch.int32, device="cuda")
+        self.accepted = torch.randint(0, T, (B,), device="cuda")
+        self.convolve = kernels.causal_conv1d_triton.causal_conv1d_update
+        self.recur = kernels.fused_sigmoid_gating_recurrent.fused_sigmoid_gating_delta_rule_update
+        self.scatter = kernels.mamba_state_scatter_triton
+        self.snapshots = torch.zeros(layers, B, T, HV, V, K, device="cuda")
+        self.windows = torch.zeros(layers, B, T, C, W - 1, dtype=torch.bfloat16, device="cuda")
+        self.parent_token = torch.zeros(B, T, dtype=torch.int64, device="cuda")
+        self.rows = torch.arange(B, dtype=torch.int32, device="cuda")
+        self.theirs, self.mine = copies(self.pools), copies(self.pools)
+        self.adapter = TreeVerifier(layers=layers, max_batch=B, draft_token_num=T, num_k_heads=H, num_v_heads=HV)
+
+    def begin(self) -> None:
+        self.adapter.begin(self.indices, self.next_token, self.next_sibling)
+
+    def their_conv(self, layer: int) -> torch.Tensor:
+        return self.convolve(self.inputs(layer), self.theirs["conv"][layer], self.weight[layer], None, "silu",
+                             conv_state_indices=self.indices, intermediate_conv_window=self.windows[layer],
+                             intermediate_state_indices=self.rows, retrieve_next_token=self.next_token,
+                             retrieve_next_sibling=self.next_sibling,
+                             retrieve_parent_token=self.parent_token)  # fmt: skip
+
+    def my_conv(self, layer: int) -> torch.Tensor:
+        return self.adapter.causal_conv1d_update(
+            layer, self.inputs(layer), self.mine["conv"][layer], self.weight[layer], None, "silu"
+        )
+
+    def inputs(self, layer: int) -> torch.Tensor:
+        return self.x[layer].view(self.B, self.T, self.C).transpose(1, 2)
+
+    def parts(self, mixed: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """q, k, v as SGLang's attention gets them."""
+        H, HV, K, V, _ = self.heads
+        rows = self.B * self.T
+        q, k, v = mixed.transpose(1, 2).view(rows, self.C).split([H * K, H * K, HV * V], -1)
+        return q.view(1, rows, H, K), k.view(1, rows, H, K), v.view(1, rows, HV, V)
+
+    def their_verify(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return self.recur(A_log=self.a_log[layer], dt_bias=self.dt_bias[layer], q=q, k=k, v=v, a=self.a[layer],
+                          b=self.b[layer], initial_state_source=self.theirs["temporal"][layer],
+                          initial_state_indices=self.indices, cu_seqlens=self.start_loc, use_qk_l2norm_in_kernel=True,
+                          softplus_beta=1.0, softplus_threshold=20.0, is_kda=False, disable_state_update=True,
+                          intermediate_states_buffer=self.snapshots[layer], intermediate_state_indices=self.rows,
+                          cache_steps=self.T, retrieve_parent_token=self.parent_token)  # fmt: skip
+
+    def my_verify(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return self.adapter.target_verify(layer, self.a_log[layer], self.dt_bias[layer], q, k, v, self.a[layer],
+                                          self.b[layer], ssm_states=self.mine["temporal"][layer],
+                                          cache_indices=self.indices, query_start_loc=self.start_loc,
+                                          cache_steps=self.T)  # fmt: skip
+
+    def both(self) -> tuple[dict[str, float], list[torch.Tensor]]:
+        """All layers both ways: how far apart the live requests are, and the adapter's outputs."""
+        self.begin()
+        worst, outputs = {"conv": 0.0, "o": 0.0}, []
+        apart = lambda one, other: relative(other, one.double().cpu().numpy())
+        for layer in range(self.layers):
+            one, two = self.their_conv(layer), self.my_conv(layer)
+            worst["conv"] = np.maximum(worst["conv"], apart(one[: self.live], two[: self.live]))
+            two.copy_(one)  # the same q, k, v for both, so that what follows compares the rule alone
+            one, two = self.their_verify(layer, *self.parts(two)), self.my_verify(layer, *self.parts(two))
+            worst["o"] = np.maximum(worst["o"], apart(one[:, : self.live * self.T], two[:, : self.live * self.T]))
+            outputs.append(two)
+        parents = torch.from_numpy(canopy_gdn.batch(self.trees)[0]).cuda()
+        found = self.parent_token[: self.live, 1:].int()
+        assert torch.equal(found, parents[: self.live, 1:]), "SGLang's kernel found the tree's parents"
+        return worst, outputs
+
+    def their_commit(self, accepted: torch.Tensor, slots: torch.Tensor, windows: bool = True) -> None:
+        self.scatter.fused_mamba_state_scatter_with_mask(self.theirs["temporal"], self.snapshots, slots, accepted)
+        if windows:
+            self.scatter.fused_conv_window_scatter_with_mask(self.theirs["conv"], self.windows, slots, accepted)
+
+    def my_commit(self, *arguments: torch.Tensor, windows: bool = True) -> None:
+        self.adapter.update_mamba_state_after_mtp_verify(
+            *arguments, temporal=self.mine["temporal"], conv=self.mine["conv"] if windows else None
+        )
+
+    def states_apart(self) -> float:
+        assert torch.equal(self.mine["conv"], self.theirs["conv"]), "windows are copies of inputs"
+        return relative(self.mine["temporal"], self.theirs["temporal"].double().cpu().numpy())
+
+
 def beside(kernels: types.SimpleNamespace, B: int, T: int, layers: int = 4) -> str:
     """One step of `layers` layers both ways: outputs, committed states and windows compared, times side by side."""
-    H, HV, K, V, W = 16, 32, 128, 128, 4
-    C, slots = 2 * H * K + HV * V, B + 3
-    torch.manual_seed(0)
-    new = lambda *shape, dtype=torch.bfloat16: torch.randn(*shape, device="cuda").to(dtype)
-    trees = best_first(T, B)
-    next_token, next_sibling = links(trees, T)
-    temporal, conv = new(layers, slots, HV, V, K, dtype=torch.float32), new(layers, slots, C, W - 1)
-    weight, a_log, dt_bias = (
-        new(layers, C, W) / 2,
-        new(layers, HV, dtype=torch.float32),
-        new(layers, HV, dtype=torch.float32),
-    )
-    x, a, b = new(layers, B * T, C), new(layers, B * T, HV), new(layers, B * T, HV)
-    indices = (torch.randperm(slots)[:B]).int().cuda()
-    start_loc = torch.arange(0, B * T + 1, T, dtype=torch.int32, device="cuda")
-    accepted = torch.randint(0, T, (B,), device="cuda")
+    step = Step(kernels, B, T, layers)
+    worst, _ = step.both()
+    step.their_commit(step.accepted, step.indices)
+    step.my_commit(step.accepted)
+    states = step.states_apart()
 
-    # SGLang: a state and a window for every node, then the accepted ones copied to the pools.
-    snapshots = torch.zeros(layers, B, T, HV, V, K, device="cuda")
-    windows = torch.zeros(layers, B, T, C, W - 1, dtype=torch.bfloat16, device="cuda")
-    parent_token = torch.zeros(B, T, dtype=torch.int64, device="cuda")
-    rows = torch.arange(B, dtype=torch.int32, device="cuda")
-    theirs = {"temporal": temporal.clone(), "conv": conv.clone()}
-    convolve = kernels.causal_conv1d_triton.causal_conv1d_update
-    recur = kernels.fused_sigmoid_gating_recurrent.fused_sigmoid_gating_delta_rule_update
-    scatter = kernels.mamba_state_scatter_triton
-
-    def their_conv(layer):
-        return convolve(x[layer].view(B, T, C).transpose(1, 2), theirs["conv"][layer], weight[layer], None, "silu",
-                        conv_state_indices=indices, intermediate_conv_window=windows[layer], intermediate_state_indices=rows,
-                        retrieve_next_token=next_token, retrieve_next_sibling=next_sibling, retrieve_parent_token=parent_token)  # fmt: skip
-
-    def parts(mixed):
-        q, k, v = mixed.transpose(1, 2).view(B * T, C).split([H * K, H * K, HV * V], -1)
-        return q.view(1, B * T, H, K), k.view(1, B * T, H, K), v.view(1, B * T, HV, V)
-
-    def their_verify(layer, q, k, v):
-        return recur(A_log=a_log[layer], dt_bias=dt_bias[layer], q=q, k=k, v=v, a=a[layer], b=b[layer],
-                     initial_state_source=theirs["temporal"][layer], initial_state_indices=indices, cu_seqlens=start_loc,
-                     use_qk_l2norm_in_kernel=True, softplus_beta=1.0, softplus_threshold=20.0, is_kda=False,
-                     disable_state_update=True, intermediate_states_buffer=snapshots[layer], intermediate_state_indices=rows,
-                     cache_steps=T, retrieve_parent_token=parent_token)  # fmt: skip
-
-    def their_commit():
-        scatter.fused_mamba_state_scatter_with_mask(theirs["temporal"], snapshots, indices, accepted)
-        scatter.fused_conv_window_scatter_with_mask(theirs["conv"], windows, indices, accepted)
-
-    mine = TreeVerifier(layers=layers, max_batch=B, draft_token_num=T, num_k_heads=H, num_v_heads=HV)
-    mine.begin(indices, next_token, next_sibling)
-    pools = {"temporal": temporal.clone(), "conv": conv.clone()}
-
-    def my_verify(layer, q, k, v):
-        return mine.target_verify(layer, a_log[layer], dt_bias[layer], q, k, v, a[layer], b[layer], ssm_states=pools["temporal"][layer],
-                                  cache_indices=indices, query_start_loc=start_loc, cache_steps=T)  # fmt: skip
-
-    my_conv = lambda layer: mine.causal_conv1d_update(
-        layer, x[layer].view(B, T, C).transpose(1, 2), pools["conv"][layer], weight[layer], None, "silu"
-    )
-    worst = {"conv": 0.0, "o": 0.0}
-    for layer in range(layers):
-        one, two = their_conv(layer), my_conv(layer)
-        worst["conv"] = np.maximum(worst["conv"], relative(two, one.double().cpu().numpy()))
-        two.copy_(one)  # the same q, k, v for both, so that what follows compares the rule alone
-        one, two = their_verify(layer, *parts(two)), my_verify(layer, *parts(two))
-        worst["o"] = np.maximum(worst["o"], relative(two, one.double().cpu().numpy()))
-    parents = torch.from_numpy(canopy_gdn.batch(trees)[0]).cuda()
-    assert torch.equal(parent_token[:, 1:].int(), parents[:, 1:]), "SGLang's kernel found the tree's parents"
-    their_commit()
-    mine.update_mamba_state_after_mtp_verify(accepted, **pools)
-    states = relative(pools["temporal"], theirs["temporal"].double().cpu().numpy())
-    assert torch.equal(pools["conv"], theirs["conv"]), "windows are copies of inputs"
-
-    q, k, v = parts(my_conv(0))
-    in_place = mine.inputs(0).view(B, T, C).transpose(1, 2)
+    q, k, v = step.parts(step.my_conv(0))
+    in_place = step.adapter.inputs(0).view(B, T, step.C).transpose(1, 2)
     calls = {
-        "verify": (lambda: their_verify(0, q, k, v), lambda: my_verify(0, q, k, v)),
-        "conv": (lambda: their_conv(0), lambda: my_conv(0)),
+        "verify": (lambda: step.their_verify(0, q, k, v), lambda: step.my_verify(0, q, k, v)),
+        "conv": (lambda: step.their_conv(0), lambda: step.my_conv(0)),
         "conv, inputs computed in place": (
-            lambda: their_conv(0),
-            lambda: mine.causal_conv1d_update(0, in_place, pools["conv"][0], weight[0], None, "silu"),
+            lambda: step.their_conv(0),
+            lambda: step.adapter.causal_conv1d_update(0, in_place, step.mine["conv"][0], step.weight[0], None, "silu"),
         ),
         f"commit of {layers} layers, states": (
-            lambda: scatter.fused_mamba_state_scatter_with_mask(theirs["temporal"], snapshots, indices, accepted),
-            lambda: mine.update_mamba_state_after_mtp_verify(accepted, temporal=pools["temporal"]),
+            lambda: step.their_commit(step.accepted, step.indices, windows=False),
+            lambda: step.my_commit(step.accepted, windows=False),
         ),
         f"commit of {layers} layers, states and windows": (
-            their_commit,
-            lambda: mine.update_mamba_state_after_mtp_verify(accepted, **pools),
+            lambda: step.their_commit(step.accepted, step.indices),
+            lambda: step.my_commit(step.accepted),
         ),
     }
     times = {what: tuple(microseconds(call, 4, 15) for call in both) for what, both in calls.items()}
     for what, (peer, own) in times.items():
         say(f"       {what:42} SGLang {peer:8.1f} us   adapter {own:8.1f} us")
         record(kind="sglang", B=B, T=T, what=what, sglang_us=peer, adapter_us=own)
-    begin = microseconds(lambda: mine.begin(indices, next_token, next_sibling), 4, 15)
+    begin = microseconds(step.begin, 4, 15)
     say(f"       {'begin, once a step':42} adapter {begin:8.1f} us")
     record(kind="sglang", B=B, T=T, what="begin", adapter_us=begin)
-    memory = f"kept {snapshots.numel() * 4 / 2**20:.0f} MiB against {mine.nbytes / 2**20:.1f} MiB"
+    memory = f"kept {step.snapshots.numel() * 4 / 2**20:.0f} MiB against {step.adapter.nbytes / 2**20:.1f} MiB"
     return f"{within(worst['conv'], 4e-3, 'conv')}, {within(worst['o'], 5e-3, 'o')}, {within(states, 2e-3, 'states')} apart; {memory}"
+
+
+def tracks(step: Step) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Accepted nodes of all requests, slots and nodes to track: the first accepts nothing, the second is not tracked by
+    its slot, the third not by its node; what the padding accepted is noise."""
+    accepted, slots = step.accepted.clone(), step.spare.clone()
+    nodes = torch.randint(0, step.T, (step.B,), device="cuda")
+    accepted[0], nodes[0], slots[1], nodes[2] = -1, -1, -1, -1
+    slots[step.live :] = -1
+    return accepted, slots, nodes
+
+
+def padded(kernels: types.SimpleNamespace, B: int = 7, T: int = 16, layers: int = 2, padding: int = 2) -> str:
+    """A batch with padding, tracked states and requests that accept nothing, committed with and without its padding."""
+    step = Step(kernels, B, T, layers, padding)
+    worst, outputs = step.both()
+    assert not any(o[:, step.live * T :].any() for o in outputs), "padding has zeros"
+    assert all(torch.equal(step.mine[name], pool) for name, pool in step.pools.items()), "pools are only read"
+    accepted, slots, nodes = tracks(step)
+    errors = []
+    for R in (step.live, B):
+        for name, pool in step.pools.items():
+            step.mine[name].copy_(pool)
+            step.theirs[name].copy_(pool)  # their convolution rolled the drafts in; an accepted node alone repairs that
+        step.their_commit(accepted[:R], step.indices[:R])
+        step.their_commit(nodes[:R], slots[:R])
+        step.my_commit(accepted[:R], slots[:R], nodes[:R])
+        errors.append(step.states_apart())
+        written = {*step.indices[1 : step.live].tolist(), *slots[3 : step.live].tolist()}
+        rest = [slot for slot in range(2 * B + 3) if slot not in written]
+        assert len(written) == 2 * step.live - 4
+        for name, pool in step.pools.items():
+            assert torch.equal(step.mine[name][:, rest], pool[:, rest]), f"{name} of slots that nobody accepted into"
+            same = [slot for slot in written if torch.equal(step.mine[name][:, slot], pool[:, slot])]
+            assert not same, f"{name} of slots {same}: not written"
+    states = within(max(errors), 1e-5, "states")
+    return f"{within(worst['conv'], 4e-3, 'conv')}, {within(worst['o'], 5e-3, 'o')}, {states} apart"
+
+
+def in_a_graph(kernels: types.SimpleNamespace, B: int = 5, T: int = 16, layers: int = 2) -> str:
+    """The adapter's whole step captured for a padded batch, replayed with other trees, slots, inputs and padding."""
+    steps = [Step(kernels, B, T, layers, padding, seed) for seed, padding in enumerate((2, 0, 3, 1))]
+    held = steps[0]
+    accepted, slots, nodes = tracks(held)
+    outputs = [torch.zeros(1, B * T, HEADS[1], 128, dtype=torch.bfloat16, device="cuda") for _ in range(layers)]
+
+    def whole(step: Step, into: list[torch.Tensor], *chosen: torch.Tensor) -> None:
+        step.begin()
+        for layer in range(layers):
+            into[layer].copy_(step.my_verify(layer, *step.parts(step.my_conv(layer))))
+        step.my_commit(*chosen)
+
+    call = lambda: whole(held, outputs, accepted, slots, nodes)
+    call()
+    replay = captured(call, allocates=True)
+    for step in steps[1:]:
+        expected, chosen = [torch.zeros_like(o) for o in outputs], tracks(step)
+        whole(step, expected, *chosen)
+        for name in ("indices", "next_token", "next_sibling", "x", "a", "b", "weight", "a_log", "dt_bias"):
+            getattr(held, name).copy_(getattr(step, name))
+        for name, pool in step.pools.items():
+            held.mine[name].copy_(pool)
+        for buffer, value in zip((accepted, slots, nodes), chosen):
+            buffer.copy_(value)
+        replay()
+        assert all(torch.equal(got, wanted) for got, wanted in zip(outputs, expected)), "outputs"
+        assert all(torch.equal(held.mine[name], step.mine[name]) for name in held.mine), "pools"
+    return f"{len(steps) - 1} replays, bitwise"
