@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
+from canopy_gdn import Tree  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 GPU = pathlib.Path(__file__).with_name("gpu")
@@ -37,14 +38,15 @@ def gpu(monkeypatch):
     import devices
     import operators
     import peers
+    import transformers_layer
 
     once = lambda call, *_: call() is None or 1.0
     here = {
         "microseconds": once,
         "host_times": lambda calls: {name: once(call) for name, call in calls.items()},
-        "captured": lambda call: call,  # a graph is its call
+        "captured": lambda call, **_: call,  # a graph is its call
     }
-    for module in (operators, convolution, peers, contenders):
+    for module in (operators, convolution, peers, contenders, transformers_layer):
         for name in here.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, here[name])
     real = torch.Generator
@@ -61,6 +63,7 @@ def gpu(monkeypatch):
             devices=devices,
             operators=operators,
             peers=peers,
+            transformers_layer=transformers_layer,
         )
 
 
@@ -104,8 +107,9 @@ def test_several_devices(gpu):
         gpu.devices.same(results, [*results[:2], results[2] + 1, *results[3:]])
 
 
-def test_sglang_beside_the_adapter(gpu):
-    """With the model of SGLang's calls in place of its kernels."""
+@pytest.fixture
+def sglang_kernels(gpu, monkeypatch):
+    """The model of SGLang's calls in place of its kernels."""
     import sglang_model as model
 
     def recur(*, initial_state_source, initial_state_indices, cu_seqlens, **more):
@@ -114,18 +118,80 @@ def test_sglang_beside_the_adapter(gpu):
         )
 
     scatter = model.fused_mamba_state_scatter_with_mask
-    kernels = types.SimpleNamespace(
+    made = gpu.peers.TreeVerifier
+    monkeypatch.setattr(gpu.peers, "HEADS", (1, 2))
+    monkeypatch.setattr(gpu.peers, "TreeVerifier", lambda **options: made(device="cpu", **options))
+    return types.SimpleNamespace(
         causal_conv1d_triton=types.SimpleNamespace(causal_conv1d_update=model.causal_conv1d_update),
         fused_sigmoid_gating_recurrent=types.SimpleNamespace(fused_sigmoid_gating_delta_rule_update=recur),
         mamba_state_scatter_triton=types.SimpleNamespace(
             fused_mamba_state_scatter_with_mask=scatter, fused_conv_window_scatter_with_mask=scatter
         ),
     )
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        made = gpu.peers.TreeVerifier
-        patch.setattr(gpu.peers, "TreeVerifier", lambda **options: made(device="cpu", **options))
-        assert "states" in gpu.peers.beside(kernels, 2, 5, layers=2)
+
+
+def test_sglang_beside_the_adapter(gpu, sglang_kernels):
+    assert "states" in gpu.peers.beside(sglang_kernels, 2, 5, layers=2)
+
+
+def test_sglang_with_padding_and_tracked_states(gpu, sglang_kernels):
+    assert "states" in gpu.peers.padded(sglang_kernels, 5, 4, layers=2, padding=1)
+    assert gpu.peers.in_a_graph(sglang_kernels, 5, 4, layers=1) == "3 replays, bitwise"
+
+
+@pytest.mark.parametrize(("change", "piece"), [
+    (lambda arguments: arguments[1].fill_(-1), "windows are copies"),  # nothing tracked
+    (lambda arguments: arguments[0].clamp_(min=0), "windows are copies"),  # who accepts nothing is moved
+])  # fmt: skip
+def test_an_adapter_that_commits_otherwise_is_found(gpu, sglang_kernels, monkeypatch, change, piece):
+    committed = gpu.peers.Step.my_commit
+
+    def other(self, *arguments, **more):
+        arguments = [argument.clone() for argument in arguments]
+        change(arguments)
+        committed(self, *arguments, **more)
+
+    monkeypatch.setattr(gpu.peers.Step, "my_commit", other)
+    with pytest.raises(AssertionError, match=piece):
+        gpu.peers.padded(sglang_kernels, 5, 4, layers=1, padding=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_layer_of_transformers(gpu, monkeypatch, dtype):
+    pytest.importorskip("transformers.models.qwen3_5")
+    trees = Tree.family("best-first", 9), Tree.family("random", 7, seed=3)
+    monkeypatch.setattr(gpu.transformers_layer, "TREES", trees)
+    layer, cache = gpu.transformers_layer.made(dtype, (1, 2), 32)
+    assert "window" in gpu.transformers_layer.root_paths(layer, cache)
+    gpu.transformers_layer.nothing_accepted(layer, cache)
+    assert gpu.transformers_layer.graphs(layer, cache) == "4 replays, bitwise"
+    if dtype == torch.float32:
+        assert "cache" in gpu.transformers_layer.rounds(layer, cache)
+
+
+@pytest.mark.parametrize("call", ["verify", "commit"])
+def test_a_layer_that_goes_another_path_is_found(gpu, monkeypatch, call):
+    pytest.importorskip("transformers.models.qwen3_5")
+    from canopy_gdn.integrations import transformers as adapter
+
+    def chains(layer, hidden, parents, cache, real=adapter.verify, **more):
+        chain = torch.arange(-1, parents.shape[1] - 1, dtype=torch.int32).repeat(2, 1)
+        return real(layer, hidden, chain, cache, **more)
+
+    def parent(step, leaf, real=adapter.commit):
+        real(step, leaf - 1)
+
+    monkeypatch.setattr(adapter, call, {"verify": chains, "commit": parent}[call])
+    with pytest.raises(AssertionError, match={"verify": "output", "commit": "state"}[call]):
+        gpu.transformers_layer.root_paths(*gpu.transformers_layer.made(torch.float32, (1, 2), 32))
+
+
+def test_without_transformers_it_says_so(gpu, monkeypatch, capsys):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    gpu.transformers_layer.run()
+    assert gpu.common.sections[-1].absent == ["a tree through Qwen3_5GatedDeltaNet: transformers is not installed"]
 
 
 def test_the_report_counts_what_failed_and_what_was_not_run(gpu, capsys):
@@ -217,7 +283,7 @@ def test_what_compiles_ahead_may_fail_or_hang(gpu, tmp_path, capsys):
 
 def test_jobs_name_what_can_be_compiled(gpu):
     assert dict(gpu.contenders.jobs()).keys() == {f"triton:{s}:{p}" for s, p in gpu.contenders.VARIANTS}
-    assert ("sglang:4x64", 1) in gpu.peers.jobs("folder") and not any(
+    assert {("sglang:4x64", 1), ("sglang:padded", 1)} <= set(gpu.peers.jobs("folder")) and not any(
         "sglang" in job for job, _ in gpu.peers.jobs(None)
     )
 
@@ -286,7 +352,8 @@ def test_a_contender_that_fails_is_named_and_left_out(worker, monkeypatch, capsy
 
 @pytest.mark.parametrize(("arguments", "piece"), [
     (["--help"], "contenders | the Triton kernels"),
-    (["--only", "operators,shrubs"], "--only shrubs: expected sections of operators, devices, contenders, peers"),
+    (["--only", "operators,shrubs"],
+     "--only shrubs: expected sections of operators, devices, contenders, transformers, peers"),
     (["--sglang", "."], "--sglang .: expected a folder with sglang/kernels in it"),
     (["--json", "nowhere/file"], "--json nowhere/file: expected a file in a folder that exists"),
 ])  # fmt: skip

@@ -5,7 +5,8 @@
 | operators | the operators on CUDA: parity, opcheck, compilation, graphs, streams, views, refusals; the convolution's bits |
 | devices | several GPUs in one process |
 | contenders | the Triton kernels: parity, commit |
-| peers | flash-linear-attention on chains; SGLang's kernels beside the adapter |
+| transformers | the adapter beside Qwen3_5GatedDeltaNet along every root path; rounds, graphs |
+| peers | flash-linear-attention on chains; SGLang's kernels beside the adapter, with padding and tracked states |
 
 Times follow the checks of a section. A table at the end; exit status 1 when a check failed or none ran, 2 when nothing can run here,
 with the reason. Standard output has a line a check, standard error the tracebacks. Triton kernels are compiled by as many processes as
@@ -30,10 +31,11 @@ import devices
 import operators
 import peers
 import torch
+import transformers_layer
 from common import say
 
 
-SECTIONS = ("operators", "devices", "contenders", "peers")
+SECTIONS = ("operators", "devices", "contenders", "transformers", "peers")
 
 
 def missing() -> str:
@@ -113,6 +115,7 @@ def main() -> int:
         "operators": lambda: (operators.cost(), convolution.cost()),
         "devices": devices.run,
         "contenders": contenders.run,
+        "transformers": transformers_layer.run,
         "peers": lambda: peers.run(options.sglang),
     }
     try:
