@@ -1,5 +1,6 @@
 # build/gpu_test_emulated, the device tests, and build/canopy_emulated, the program, over src/cuda compiled as C++ for the
-# emulated GPU of tests/emulated, where no CUDA toolkit and no GPU is needed. CANOPY_EMULATED_ARCHITECTURE: whose tile shapes (tuning.hpp), 80, 90 or 120.
+# emulated GPU of tests/emulated, where no CUDA toolkit and no GPU is needed. CANOPY_EMULATED_ARCHITECTURE: whose tile
+# shapes (tuning.hpp), 80, 90 or 120.
 set(CANOPY_EMULATED_ARCHITECTURE 120 CACHE STRING "compute capability of the emulated GPU, 80, 90 or 120")
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src

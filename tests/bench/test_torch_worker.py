@@ -38,7 +38,7 @@ def test_every_contender_is_within_tolerance(worker):
 
 def test_errors_before_rounding_and_after_it(worker):
     """bf16 inputs: o in f32 by a call of its own, within the precision's tolerance alone, over the first and the last sequence."""
-    request = shapes.of_family("cpu", "best-first-4", 12, 3, measure="accuracy", checked=2, **SMALL | {"input": "bf16"})
+    request = shapes.of_family("cpu", "best-first-4", 5, 3, measure="accuracy", checked=2, **SMALL | {"HV": 1, "input": "bf16"})
     checker = schema.validator()
     for record in worker.ask(request):
         checker.validate(record | {"commit": "0123456789ab", "environment": "01234567"})
@@ -74,6 +74,21 @@ def test_what_writes_bf16_alone_says_so():
     assert not torch_worker.errors(own, lambda: rounded, lambda: lambda: off, expected, [0, 1])["passed"]
     assert torch_worker.sequences(16, 2) == [0, 15] and torch_worker.sequences(2, 2) == [0, 1] and torch_worker.sequences(4, 1) == [0]
     assert np.isfinite(found["max_abs"])
+
+
+def test_another_type_of_o_is_not_tuned_again():
+    """Of a tuned kernel's configurations the one that it ran in last; before any run, and afterwards, all."""
+    sys.path.insert(0, str(Path(runner.__file__).parent))
+    import torch_worker
+    from triton.runtime.autotuner import Autotuner
+
+    kernel = Autotuner.__new__(Autotuner)
+    kernel.configs, kernel.early_config_prune, kernel.perf_model = ["a", "b", "c"], None, None
+    with torch_worker.as_tuned():
+        assert kernel.prune_configs({}) == ["a", "b", "c"]
+        kernel.best_config = "b"
+        assert kernel.prune_configs({}) == ["b"]
+    assert kernel.prune_configs({}) == ["a", "b", "c"]
 
 
 def test_it_says_what_it_cannot_do_and_goes_on(worker):
