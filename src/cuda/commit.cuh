@@ -19,18 +19,12 @@
 #include "cuda/launch.hpp"
 #include "cuda/plan.cuh"
 #include "cuda/state_tile.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
 inline constexpr int kCommitColumns = 4;  // a thread
 inline constexpr int kPathNodes = 8;      // a step
-
-// CTAs of 64 columns that the shared memory of a multiprocessor takes, and for which there shall be registers.
-#if __CUDA_ARCH__ == 900
-inline constexpr int kCommitCtas = 3;
-#else
-inline constexpr int kCommitCtas = 2;
-#endif
 
 template <int K, int W>
 struct alignas(16) CommitShared {
@@ -220,7 +214,7 @@ __device__ void advance(int nodes, const CommitShared<K, W>& sm, StateTile<K, C,
 }
 
 template <int K, int W, int Method>
-__global__ void __launch_bounds__(32 * W, W == 4 ? kCommitCtas : 4)
+__global__ void __launch_bounds__(32 * W, W == 4 ? tuning_of(CANOPY_THIS_ARCHITECTURE).commit_ctas : 4)
     commit_kernel(const __grid_constant__ CommitParams params, const DevicePlan* plans, int wide) {
   constexpr int C = kCommitColumns;
   using Tile = StateTile<K, C, W>;

@@ -4,20 +4,13 @@
 
 #include "cuda/conv.cuh"
 #include "cuda/conv_launch.hpp"
+#include "cuda/device.hpp"
 #include "message.hpp"
 #include "registry.hpp"
 
 namespace canopy {
 namespace cuda {
 namespace {
-
-int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, which, device);
-  return value;
-}
-int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 Error launched(cudaError_t status, const char* kernel) {
   if (status == cudaSuccess) return {};
@@ -147,8 +140,11 @@ int conv_threads(const ConvProblem& p) {
   // so small that shared memory runs out before the threads do. Measured on an H200 at T = 8, 64 and 256.
   const std::int64_t bytes = std::int64_t{p.channels} * (p.x.dtype == CANOPY_F32 ? 4 : 2);
   const std::int64_t ctas = (bytes + kConvBytes - 1) / kConvBytes * p.batch;
+  const Tuning& tuning = tuning_of(this_architecture());
   const bool few = ctas <= 2 * multiprocessors();
-  const int threads = few ? (p.nodes * kConvLanes + 31) / 32 * 32 : p.nodes <= 64 ? 64 : 128;
+  const int threads = few             ? (p.nodes * kConvLanes + 31) / 32 * 32
+                      : p.nodes <= 64 ? tuning.conv_threads
+                                      : tuning.conv_large_threads;
   return std::clamp(threads, kLeastConvThreads, kMostConvThreads);
 }
 

@@ -183,7 +183,7 @@ __device__ __forceinline__ void store_outputs(const ConvVerifyParams& params, st
 
 // kMixed: the window is of another type than x, and does not fit among its rows.
 template <class Input, int W, bool kMixed>
-__global__ void __launch_bounds__(kMostConvThreads, conv_ctas(CANOPY_THIS_ARCHITECTURE))
+__global__ void __launch_bounds__(kMostConvThreads, tuning_of(CANOPY_THIS_ARCHITECTURE).conv_ctas)
     conv_kernel(const __grid_constant__ ConvVerifyParams params, const DevicePlan* plans, int layout) {
   using Shared = ConvShared<Input, W>;
   constexpr int N = kConvEach<Input>;

@@ -14,16 +14,16 @@ struct Narrow {
   template <int kArchitecture>
   struct On {
     static constexpr CtaTuning cta =
-        kForm == Form::kPrecise ? fused_tuning(kArchitecture).precise : fused_tuning(kArchitecture).narrow;
+        kForm == Form::kPrecise ? tuning_of(kArchitecture).precise : tuning_of(kArchitecture).narrow;
     using Shape = FusedShape<Input, K, kForm, cta.columns, 1, true, cta.prep_warps, cta.depth, 4>;
   };
 };
 
-template <class Input, int K, Form kForm, CtaTuning FusedTuning::*kRow = &FusedTuning::wide>
+template <class Input, int K, Form kForm, CtaTuning Tuning::*kRow = &Tuning::wide>
 struct Wide {
   template <int kArchitecture>
   struct On {
-    static constexpr CtaTuning cta = fused_tuning(kArchitecture).*kRow;
+    static constexpr CtaTuning cta = tuning_of(kArchitecture).*kRow;
     using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2>;
   };
 };
@@ -32,7 +32,7 @@ template <class Input, int K, Form kForm>
 struct Pair {
   template <int kArchitecture>
   struct On {
-    static constexpr CtaTuning cta = fused_tuning(kArchitecture).pair;
+    static constexpr CtaTuning cta = tuning_of(kArchitecture).pair;
     using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2, 2>;
   };
 };

@@ -14,7 +14,7 @@ bool in_fp32(const VerifyParams& params) { return precision_on_gpu(params) == CA
 
 // Wide CTAs of the usual problem, bf16 inputs in half precision.
 FusedInstance pick_wide(const Problem& p, int architecture) {
-  const FusedTuning& tuning = fused_tuning(architecture);
+  const Tuning& tuning = tuning_of(architecture);
   if (std::int64_t{p.batch} * p.heads_v <= multiprocessors()) return fused_half_few_bf16_128(architecture);
   const bool pairs = p.nodes >= tuning.pair_from_nodes && p.heads_v / p.heads_k % 2 == 0;
   return pairs ? fused_half_pair_bf16_128(architecture) : fused_half_wide_bf16_128(architecture);
@@ -31,7 +31,7 @@ FusedInstance pick_one_block(std::int64_t heads) {
 // By the sizes alone, never by the trees.
 FusedInstance pick(const VerifyParams& params, int architecture) {
   const Problem& p = params.problem;
-  const FusedTuning& tuning = fused_tuning(architecture);
+  const Tuning& tuning = tuning_of(architecture);
   const std::int64_t heads = std::int64_t{p.batch} * p.heads_v;
   const bool long_keys = p.dim_k == 128, bf16 = p.q.dtype == CANOPY_BF16, square = long_keys && p.dim_v == 128;
   const bool wide = square && p.q.dtype != CANOPY_F32 && tuned_heads(p) >= tuning.wide_from_heads;
@@ -102,7 +102,7 @@ Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace
   ExactArguments exact{params, plan, scale_of(p), wide_tensors(p)};
   const dim3 grid = in_fp32(params) ? dim3(p.heads_v * (p.dim_v / instance.columns), p.batch)
                                     : dim3(p.dim_v / instance.columns, p.heads_v / instance.heads, p.batch);
-  const bool dependently = fused_tuning(architecture).dependent_launch && !in_fp32(params);
+  const bool dependently = tuning_of(architecture).dependent_launch && !in_fp32(params);
   const cudaError_t error =
       instance.launch(instance, grid, stream, dependently, in_fp32(params) ? static_cast<const void*>(&exact) : &fused);
   if (error != cudaSuccess)

@@ -1,4 +1,5 @@
 // Host side of the hybrid: its workspace and launch. It takes what the serial kernels take.
+#include "cuda/device.hpp"
 #include "cuda/hybrid.cuh"
 #include "cuda/launch.hpp"
 #include "cuda/serial_arguments.hpp"
@@ -18,7 +19,8 @@ Error launch_hybrid(const VerifyParams& params, const DevicePlan* plan, void* wo
   if (p.batch == 0) return {};
   SerialArguments arguments = serial_arguments(params, plan, workspace);
   arguments.deep_levels = most_branches(p.nodes);
-  const dim3 grid(p.dim_v / kHybridColumns, p.heads_v, p.batch), threads(32, kHybridWarps);
+  const dim3 grid(p.dim_v / kHybridColumns, p.heads_v, p.batch),
+      threads(32, tuning_of(this_architecture()).hybrid_warps);
   const cudaError_t status =
       p.dim_k == 64
           ? launch_dependently(hybrid_kernel<64>, grid, threads, sizeof(HybridShared<64>), stream, arguments)

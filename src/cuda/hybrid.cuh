@@ -4,7 +4,8 @@
 //            from node to node, as in serial.cuh. At a node with several children it leaves the state in the workspace;
 //            the chains that begin below wait for that state and nothing else.
 // Precision  fp32 throughout. The registers hold S / c, c the decay since the state was last scaled (serial.cuh).
-// Grid       x: 16 value columns, y: value head, z: sequence. kHybridWarps warps (threadIdx.y), each on all 16 columns.
+// Grid       x: 16 value columns, y: value head, z: sequence. tuning.hpp says how many warps (threadIdx.y), each on all
+//            16 columns.
 // Order      Chains are taken in the order of their first node's depth, so whoever waits, waits for a chain that was
 //            taken before and does not itself wait for a later one.
 // Workspace  [B,HV,V/16,most_branches(T)] states of K x 16 floats, read by the warps of one CTA only.
@@ -14,10 +15,11 @@
 #include "cuda/chains.cuh"
 #include "cuda/serial.cuh"
 #include "cuda/tile/ops.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
-inline constexpr int kHybridColumns = 16, kHybridWarps = 6;
+inline constexpr int kHybridColumns = 16;
 
 template <int K>
 struct HybridShared {
@@ -73,8 +75,11 @@ __device__ inline void take_chain_node(const SerialArguments& args, const NodeAd
 }
 
 template <int K>
-__global__ void __launch_bounds__(32 * kHybridWarps, 2) hybrid_kernel(const __grid_constant__ SerialArguments args) {
-  constexpr int kThreads = 32 * kHybridWarps, kTileFours = K * kHybridColumns / 4;
+__global__ void __launch_bounds__(32 * tuning_of(CANOPY_THIS_ARCHITECTURE).hybrid_warps,
+                                  tuning_of(CANOPY_THIS_ARCHITECTURE).hybrid_ctas)
+    hybrid_kernel(const __grid_constant__ SerialArguments args) {
+  constexpr int kWarps = tuning_of(CANOPY_THIS_ARCHITECTURE).hybrid_warps;
+  constexpr int kThreads = 32 * kWarps, kTileFours = K * kHybridColumns / 4;
   using Tile = StateTile<K, 4, 1>;  // threadIdx.x is the lane
   static_assert(Tile::kColumns == kHybridColumns && sizeof(HybridShared<K>) <= 101376);
   HybridShared<K>& sm = *reinterpret_cast<HybridShared<K>*>(dynamic_shared());
@@ -105,7 +110,7 @@ __global__ void __launch_bounds__(32 * kHybridWarps, 2) hybrid_kernel(const __gr
                          args.state_vk, args.wide_state};
     load_tile(head, column0, sm.state, tile);
   }
-  if (thread == 0) sm.chains.taken = kHybridWarps;
+  if (thread == 0) sm.chains.taken = kWarps;
   find_chains<kThreads>(sm.chains, plan, count, thread);
   if (warp == 0) to_slots(tile);
 

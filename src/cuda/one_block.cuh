@@ -32,7 +32,7 @@ struct OneBlockShape {
   static constexpr int kSolverWarps = kPassColumns / 16, kPrepWarps = 2;
   static constexpr int kThreads = 32 * (kSolverWarps + kPrepWarps);
   // An SM. One pass is for launches that do not fill the SMs.
-  static constexpr int kCtas = kPasses == 1 ? 2 : one_block_ctas(CANOPY_THIS_ARCHITECTURE);
+  static constexpr int kCtas = kPasses == 1 ? 2 : tuning_of(CANOPY_THIS_ARCHITECTURE).one_block_ctas;
 };
 
 template <class Shape>

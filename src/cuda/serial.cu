@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/device.hpp"
 #include "cuda/serial_arguments.hpp"
 #include "message.hpp"
 
@@ -14,7 +15,8 @@ constexpr int kLeastColumns = 32;  // of a CTA: V is a multiple of it
 // Four columns a thread take half the key and query reads, a CTA of 64 columns half the preparation; two columns a
 // thread and a CTA of 32 columns twice the threads. The same sums in the same order either way.
 bool takes_wide(const Problem& p) {
-  return p.dim_v % 64 == 0 && std::int64_t{p.batch} * p.heads_v * (p.dim_v / 64) >= 128;
+  return p.dim_v % 64 == 0 &&
+         std::int64_t{p.batch} * p.heads_v * (p.dim_v / 64) >= tuning_of(this_architecture()).serial_wide_from_ctas;
 }
 
 // Waiting states in shared memory; a wide CTA's is 32 KiB (K = 128), and one of them leaves room for four CTAs.

@@ -19,6 +19,7 @@
 #include "cuda/launch.hpp"
 #include "cuda/serial_walk.cuh"
 #include "cuda/state_tile.cuh"
+#include "cuda/tuning.hpp"
 #include "two_float.hpp"
 
 namespace canopy::cuda {
@@ -299,7 +300,8 @@ struct NodeFactors {
 // grid (V / (16 C), HV, B). `Early`: the next node's row is read while this one is worked on, and the next chunk's rows
 // are on their way during a chunk: where few CTAs share a multiprocessor and registers are plenty.
 template <int K, int C, int W, bool Early, bool Snapshot>
-__global__ void __launch_bounds__(32 * W, Early ? 1 : 3) serial_kernel(const __grid_constant__ SerialArguments args) {
+__global__ void __launch_bounds__(32 * W, Early ? 1 : tuning_of(CANOPY_THIS_ARCHITECTURE).serial_wide_ctas)
+    serial_kernel(const __grid_constant__ SerialArguments args) {
   using Tile = StateTile<K, C, W>;
   constexpr int kThreads = 32 * W, kColumns = Tile::kColumns, kTileFours = K * kColumns / 4;
   std::uint8_t* const shared = dynamic_shared();

@@ -31,11 +31,12 @@ std::size_t spill_bytes(const VerifyParams& params) {
 SplitInstance pick(const VerifyParams& params) {
   const Problem& p = params.problem;
   const bool long_keys = p.dim_k == 128;
-  if (precise(params)) return long_keys ? split_precise_narrow_bf16_128() : split_precise_narrow_bf16_64();
-  const int wide_from = fused_tuning(this_architecture()).wide_from_heads;
+  const int on = this_architecture();
+  if (precise(params)) return long_keys ? split_precise_narrow_bf16_128(on) : split_precise_narrow_bf16_64(on);
+  const int wide_from = tuning_of(on).wide_from_heads;
   if (long_keys && p.dim_v == 128 && tuned_heads(p) >= wide_from)
-    return {split_half_narrow_bf16_128().factors, split_half_wide_bf16_128()};
-  return long_keys ? split_half_narrow_bf16_128() : split_half_narrow_bf16_64();
+    return {split_half_narrow_bf16_128(on).factors, split_half_wide_bf16_128(on)};
+  return long_keys ? split_half_narrow_bf16_128(on) : split_half_narrow_bf16_64(on);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "cuda/fused.cuh"
 #include "cuda/instances/split.hpp"
 #include "cuda/tile/factor.cuh"
+#include "cuda/tuning.hpp"
 
 namespace canopy::cuda {
 
@@ -64,9 +65,10 @@ struct FactorShared {
   FactorBarriers<kFactorWarps> barriers;
 };
 
-template <class Shape>
+template <class Family>
 __global__ void __launch_bounds__(32 * kFactorWarps, 1)
     split_factor_kernel(const __grid_constant__ SplitArguments arguments) {
+  using Shape = typename Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape;
   constexpr int kThreads = 32 * kFactorWarps;
   using RingSlot = typename Shape::RingSlot;
   using Part = SplitPart<RingSlot>;
@@ -161,10 +163,11 @@ __device__ __forceinline__ void carry_steps(FusedShared<Shape>& shared, const Sp
   }
 }
 
-template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_THIS_ARCHITECTURE != 90 ? 1 : 2)
+template <class Family>
+__global__ void __launch_bounds__(Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape::kThreads,
+                                  Family::template On<CANOPY_THIS_ARCHITECTURE>::cta.ctas)
     split_apply_kernel(const __grid_constant__ SplitArguments arguments) {
-  static_assert(sizeof(FusedShared<Shape>) <= 101376, "more shared memory than a block may have on sm_120");
+  using Shape = typename Family::template On<CANOPY_THIS_ARCHITECTURE>::Shape;
   static_assert(Shape::kPrepWarps == 1, "the carrier");
   auto& shared = *reinterpret_cast<FusedShared<Shape>*>(dynamic_shared());
   const FusedArguments& of = arguments.fused;
@@ -193,22 +196,45 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kSharedWork || CANOPY_
       warp, lane);
 }
 
-// 32 value columns a CTA, two warps for 16 of them; or 128, and a warp for 32. As many slots as 99 KB hold.
+// The families of CTAs, as families.cuh has them: two warps for 16 value columns; or a warp for 32.
 template <class Input, int K, Form kForm>
-using SplitNarrow = FusedShape<Input, K, kForm, 32, 1, true, 1, kForm == Form::kPrecise ? 2 : 3, 4>;
+struct SplitNarrow {
+  template <int kArchitecture>
+  struct On {
+    static constexpr CtaTuning cta =
+        kForm == Form::kPrecise ? tuning_of(kArchitecture).split_precise : tuning_of(kArchitecture).split_narrow;
+    using Shape = FusedShape<Input, K, kForm, cta.columns, 1, true, cta.prep_warps, cta.depth, 4>;
+  };
+};
 template <class Input, int K, Form kForm>
-using SplitWide = FusedShape<Input, K, kForm, 128, 2, false, 1, 4, 2>;
+struct SplitWide {
+  template <int kArchitecture>
+  struct On {
+    static constexpr CtaTuning cta = tuning_of(kArchitecture).split_wide;
+    using Shape = FusedShape<Input, K, kForm, cta.columns, 2, false, cta.prep_warps, cta.depth, 2>;
+  };
+};
 
-template <class Shape>
-FusedInstance split_apply_instance() {
-  return {launch_instance<SplitArguments, split_apply_kernel<Shape>>, Shape::kThreads, Shape::kColumns,
+template <class Family, int kArchitecture>
+FusedInstance split_apply_on() {
+  using Shape = typename Family::template On<kArchitecture>::Shape;
+  static_assert(kArchitecture == 90 || sizeof(FusedShared<Shape>) <= 101376,
+                "more shared memory than a block may have on sm_86, sm_89 and sm_120");
+  return {launch_instance<SplitArguments, split_apply_kernel<Family>>, Shape::kThreads, Shape::kColumns,
           sizeof(FusedShared<Shape>)};
 }
-template <class Shape>
-SplitInstance split_instance() {
+// As the binary for that GPU was compiled.
+template <class Family>
+FusedInstance split_apply_instance(int architecture) {
+  if (architecture >= 120) return split_apply_on<Family, 120>();
+  return architecture >= 90 ? split_apply_on<Family, 90>() : split_apply_on<Family, 80>();
+}
+template <class Family>
+SplitInstance split_instance(int architecture) {
+  using Shape = typename Family::template On<90>::Shape;  // its slots are the same on all
   return {
-      {launch_instance<SplitArguments, split_factor_kernel<Shape>>, 32 * kFactorWarps, 0, sizeof(FactorShared<Shape>)},
-      split_apply_instance<Shape>()};
+      {launch_instance<SplitArguments, split_factor_kernel<Family>>, 32 * kFactorWarps, 0, sizeof(FactorShared<Shape>)},
+      split_apply_instance<Family>(architecture)};
 }
 
 }  // namespace canopy::cuda

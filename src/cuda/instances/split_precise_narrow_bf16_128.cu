@@ -1,8 +1,10 @@
 #include "cuda/split.cuh"
 
 namespace canopy::cuda {
-using Shape_precise_narrow_bf16_128 = SplitNarrow<__nv_bfloat16, 128, Form::kPrecise>;
-template __global__ void split_factor_kernel<Shape_precise_narrow_bf16_128>(const __grid_constant__ SplitArguments);
-template __global__ void split_apply_kernel<Shape_precise_narrow_bf16_128>(const __grid_constant__ SplitArguments);
-SplitInstance split_precise_narrow_bf16_128() { return split_instance<Shape_precise_narrow_bf16_128>(); }
+using Family_precise_narrow_bf16_128 = SplitNarrow<__nv_bfloat16, 128, Form::kPrecise>;
+template __global__ void split_factor_kernel<Family_precise_narrow_bf16_128>(const __grid_constant__ SplitArguments);
+template __global__ void split_apply_kernel<Family_precise_narrow_bf16_128>(const __grid_constant__ SplitArguments);
+SplitInstance split_precise_narrow_bf16_128(int architecture) {
+  return split_instance<Family_precise_narrow_bf16_128>(architecture);
+}
 }  // namespace canopy::cuda

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cuda/device.hpp"
 #include "cuda/tile/shape.cuh"
 #include "message.hpp"
 
@@ -55,21 +56,6 @@ inline std::string refuses_strides(const VerifyParams& params, const char* inste
       return text(name, ".stride[", step, "] = ", tensor->stride[step], ": expected less than 4 GiB; use ", instead);
   }
   return p.state_layout == CANOPY_STATE_VK ? misaligned("state", p.state, instead) : std::string{};
-}
-
-inline int this_architecture() {
-  int device = 0, major = 0, minor = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  return 10 * major + minor;
-}
-
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
 }
 
 // The value heads of the batch as tuning.hpp's thresholds count them. On the emulated GPU, which has four SMs, one stands for
