@@ -5,7 +5,7 @@ PYTHON := python3
 # The program brings the CUDA kernels where there is a GPU to run them; the tests compile them wherever nvcc is.
 CUDA := $(if $(wildcard /dev/nvidia[0-9]*),AUTO,OFF)
 MAKEFLAGS += --no-print-directory
-.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-sanitize gpu-test-binary gpu-build build bench fuzz numerics report format clean setup
+.PHONY: demo test page page-serve page-screenshots wheel python-test gpu-test gpu-sanitize gpu-test-binary gpu-build tune-tiles build bench fuzz numerics report format clean setup
 
 demo: build
 	@$(BUILD)/canopy demo
@@ -33,6 +33,12 @@ gpu-sanitize: gpu-build
 
 gpu-test-binary: gpu-build
 	@mkdir -p out && strip -o out/gpu_test $(BUILD)/gpu_test && ls -l out/gpu_test
+
+# CTAs of other sizes timed on this machine's GPU, and the best row for src/cuda/tuning.hpp; ARCH=120 builds them only, for a
+# GPU elsewhere (out/tiles). TILES="--write", "--family narrow": scripts/tune_tiles.py --help.
+tune-tiles:
+	@scripts/setup.sh gpu
+	@$(PYTHON) scripts/tune_tiles.py $(if $(ARCH),build --arch $(ARCH)) $(TILES)
 
 # build-python/dist/*.whl, with CUDA kernels where nvcc is and PyTorch operators where PyTorch is.
 wheel:

@@ -45,17 +45,27 @@ endif()
 
 set(CANOPY_WITH_CUDA 1)
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/instances/*.cu)
-add_library(canopy_cuda OBJECT ${cuda_sources})
-# -std by hand, and CMake's own taken off (CUDA sources inherit CXX_STANDARD): some of its versions drop CUDA_STANDARD 20
-# without a word, others do not know nvcc's flag for it.
-foreach(language CXX CUDA)
-  foreach(property STANDARD STANDARD_REQUIRED EXTENSIONS)
-    set_property(TARGET canopy_cuda PROPERTY ${language}_${property})
+function(canopy_cuda_library name)
+  add_library(${name} OBJECT ${ARGN})
+  # -std by hand, and CMake's own taken off (CUDA sources inherit CXX_STANDARD): some of its versions drop CUDA_STANDARD 20
+  # without a word, others do not know nvcc's flag for it.
+  foreach(language CXX CUDA)
+    foreach(property STANDARD STANDARD_REQUIRED EXTENSIONS)
+      set_property(TARGET ${name} PROPERTY ${language}_${property})
+    endforeach()
   endforeach()
-endforeach()
-# Exceptions stay on here: CUTLASS headers throw on the host side. PTX of 120 serves whatever comes after it.
-target_compile_options(canopy_cuda PRIVATE -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v
-  -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_120,code=[sm_120,compute_120] -Xcompiler=-Wall)
+  # Exceptions stay on here: CUTLASS headers throw on the host side. PTX of 120 serves whatever comes after it.
+  target_compile_options(${name} PRIVATE -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v
+    -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_120,code=[sm_120,compute_120] -Xcompiler=-Wall)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_SOURCE_DIR}/src/cuda)
+  target_include_directories(${name} SYSTEM PRIVATE ${CANOPY_CUTLASS_INCLUDE})
+  target_compile_definitions(${name} PRIVATE CANOPY_WITH_CUDA=1)
+  # The launcher keeps ptxas's report beside each object, for scripts/check_resources.sh, and off the terminal.
+  set_target_properties(${name} PROPERTIES CUDA_COMPILER_LAUNCHER
+    "${PROJECT_SOURCE_DIR}/cmake/nvcc_report.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
+endfunction()
+canopy_cuda_library(canopy_cuda ${cuda_sources})
 # A third of the compiling is for sm_80. The tests, which run on no GPU, do with a sample: a kernel of each design.
 option(CANOPY_SM80_SAMPLE "sm_80 for some kernels only: for tests, the library then serves no GPU of that kind" OFF)
 set(sm80_sources ${cuda_sources})
@@ -64,15 +74,8 @@ if(CANOPY_SM80_SAMPLE)
     "/(plan|commit|split|hybrid|fused_half_(narrow|wide|pair|few|one_block_64)_bf16_128|split_half_wide_bf16_128|block_dense_half_bf16_128|fused_fp32_128)\\.cu$")
 endif()
 set_source_files_properties(${sm80_sources} PROPERTIES COMPILE_OPTIONS -gencode=arch=compute_80,code=sm_80)
-target_include_directories(canopy_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
-  ${PROJECT_SOURCE_DIR}/src/cuda)
-target_include_directories(canopy_cuda SYSTEM PRIVATE ${CANOPY_CUTLASS_INCLUDE})
-target_compile_definitions(canopy_cuda PRIVATE CANOPY_WITH_CUDA=1)
 # compute-sanitizer's racecheck does not follow an arrival that one lane makes for its warp; here every lane arrives.
 option(CANOPY_RACECHECK "CUDA kernels as racecheck can follow them" OFF)
 if(CANOPY_RACECHECK)
   target_compile_definitions(canopy_cuda PRIVATE CANOPY_RACECHECK=1)
 endif()
-# The launcher keeps ptxas's report beside each object, for scripts/check_resources.sh, and off the terminal.
-set_target_properties(canopy_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
-  "${PROJECT_SOURCE_DIR}/cmake/nvcc_report.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
