@@ -63,7 +63,7 @@ def parse_module(image: bytes) -> dict[str, int]:
 
 
 def why_dropped(variant: dict[str, Any]) -> str:
-    """ "" if it can be used."""
+    """Empty if it can be used."""
     _, block, sm = TARGETS[variant["architecture"]]
     shared, ctas = variant["shared_bytes"], variant["ctas"]
     if shared > block:
@@ -72,6 +72,12 @@ def why_dropped(variant: dict[str, Any]) -> str:
         return f"{ctas} CTAs of {shared:,} bytes of shared memory, an SM has {sm:,}"
     if variant["spilled"]:
         return f"spills {variant['spilled']} bytes"
+    _, prep_warps, _, _, prep, solver = variant["cta"]
+    if prep or solver:  # setmaxnreg would wait for registers for ever
+        warps, each = variant["threads"] // 32, (variant["registers"] + 7) // 8 * 8
+        asked = prep_warps * (prep or each) + (warps - prep_warps) * (solver or each)
+        if asked > warps * each or prep > each or 0 < solver < each:
+            return f"{prep} and {solver} registers out of the {each} that a thread is launched with"
     return ""
 
 

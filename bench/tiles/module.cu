@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cuda/dependent.cuh"
 #include "cuda/launch.hpp"
 #include "cuda/plan.cuh"
 #include "cuda/tile/arguments.hpp"
@@ -18,15 +19,15 @@ Error wrong(const std::string& path, const std::string& what) { return {CANOPY_I
 
 }  // namespace
 
-Result<Module> load_module(const std::string& name, const std::string& path) {
+Result<Variant> load_variant(const std::string& name, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string image{std::istreambuf_iterator<char>(file), {}};
-  Module module;
-  module.name = name;
-  const std::size_t at = image.find(std::string(module.cta.magic, sizeof module.cta.magic));
+  Variant variant;
+  variant.name = name;
+  const std::size_t at = image.find(std::string(variant.cta.magic, sizeof variant.cta.magic));
   if (at == std::string::npos || at + sizeof(CtaRecord) > image.size())
     return wrong(path, "expected a module of scripts/tune_tiles.py build");
-  std::memcpy(&module.cta, image.data() + at, sizeof module.cta);
+  std::memcpy(&variant.cta, image.data() + at, sizeof variant.cta);
   cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
   unsigned kernels = 0;
@@ -36,10 +37,10 @@ Result<Module> load_module(const std::string& name, const std::string& path) {
   if (status == cudaSuccess) status = cudaLibraryEnumerateKernels(&kernel, 1, library);
   if (status == cudaSuccess)
     status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  module.cta.shared_bytes);
+                                  variant.cta.shared_bytes);
   if (status != cudaSuccess) return wrong(path, cudaGetErrorString(status));
-  module.kernel = kernel;
-  return module;
+  variant.kernel = kernel;
+  return variant;
 }
 
 // As fused_workspace() has it for half.
@@ -49,7 +50,7 @@ std::size_t workspace_bytes(const Problem& p) {
              : 2 * sizeof(std::uint16_t) * static_cast<std::size_t>(p.batch) * p.heads_v * p.dim_v * cuda::kNodes;
 }
 
-Error launch(const Module& module, const VerifyParams& params, void* workspace, void* stream) {
+Error launch(const Variant& variant, const VerifyParams& params, void* workspace, void* stream) {
   const Problem& p = params.problem;
   cuda::FusedArguments arguments =
       cuda::fused_arguments(params, static_cast<const cuda::DevicePlan*>(p.trees.plan), workspace);
@@ -57,15 +58,15 @@ Error launch(const Module& module, const VerifyParams& params, void* workspace, 
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t launch{};
-  launch.gridDim = dim3(p.dim_v / module.cta.columns, p.heads_v / module.cta.heads, p.batch);
-  launch.blockDim = dim3(module.cta.threads);
-  launch.dynamicSmemBytes = static_cast<std::size_t>(module.cta.shared_bytes);
+  launch.gridDim = dim3(p.dim_v / variant.cta.columns, p.heads_v / variant.cta.heads, p.batch);
+  launch.blockDim = dim3(variant.cta.threads);
+  launch.dynamicSmemBytes = static_cast<std::size_t>(variant.cta.shared_bytes);
   launch.stream = static_cast<cudaStream_t>(stream);
   launch.attrs = &dependent;
   launch.numAttrs = cuda::launches_dependently();
   void* each[] = {&arguments};
-  const cudaError_t status = cudaLaunchKernelExC(&launch, module.kernel, each);
-  if (status != cudaSuccess) return wrong(module.name, cudaGetErrorString(status));
+  const cudaError_t status = cudaLaunchKernelExC(&launch, variant.kernel, each);
+  if (status != cudaSuccess) return wrong(variant.name, cudaGetErrorString(status));
   return {};
 }
 
@@ -78,7 +79,7 @@ std::string missing() {
   const cudaError_t status = cudaGetDeviceCount(&devices);
   return status == cudaSuccess && devices > 0 ? "" : text("no GPU: ", cudaGetErrorString(status));
 }
-std::string refuses(const VerifyParams&) { return "the program that times tiles has no kernels but its modules"; }
+std::string refuses(const VerifyParams&) { return "the program that times tiles has no kernels but its variants"; }
 std::size_t workspace(const VerifyParams&) { return 0; }
 Error run(const VerifyParams& params, void*, void*) { return Error::unsupported(refuses(params)); }
 

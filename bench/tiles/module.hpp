@@ -8,15 +8,15 @@
 
 namespace canopy::tiles {
 
-struct Module {
+struct Variant {
   std::string name;
   CtaRecord cta{};
   void* kernel = nullptr;  // a cudaKernel_t; it stays loaded until the process ends
 };
-Result<Module> load_module(const std::string& name, const std::string& path);
+Result<Variant> load_variant(const std::string& name, const std::string& path);
 
 // Bytes that a call needs, and the call on `params`, which have a plan.
 std::size_t workspace_bytes(const Problem& problem);
-Error launch(const Module& module, const VerifyParams& params, void* workspace, void* stream);
+Error launch(const Variant& variant, const VerifyParams& params, void* workspace, void* stream);
 
 }  // namespace canopy::tiles

@@ -121,7 +121,7 @@ def time_family(folder: Path, family: str, state: dict[str, Any], share: float) 
                         f"tune-tiles: {folder} was built for {state['target']}, "
                         f"this is a {gpu} of {line['architecture']}"
                     )
-                trying = line.get("trying") if "trying" in line else None if "us" in line else trying
+                trying = None if "timing" in line else line.get("trying", trying)
                 if "variant" in line:
                     to.write(json.dumps(line | {"gpu": gpu}) + "\n")
                     to.flush()
@@ -129,6 +129,8 @@ def time_family(folder: Path, family: str, state: dict[str, Any], share: float) 
             continue
         if trying is None:
             raise SystemExit(f"tune-tiles: {command[0]} failed (status {process.returncode})")
+        if trying in Recorded(read_times(folder)).failed:
+            continue
         why = "does not end" if silent else f"stops the program (status {process.returncode})"
         print(f"  {trying}: {why}; left out", flush=True)
         with (folder / "times.jsonl").open("a") as to:

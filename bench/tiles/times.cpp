@@ -5,8 +5,8 @@
 //
 // A line of JSON at a time: {"trying": NAME} before the first launch of a variant on a shape, so that whoever reads
 // knows which one hangs; {"failed": ...} if it could not be run or its outputs are wrong, after which it is left out of
-// that shape; its times in one state of the caches. 16 key heads, 32 value heads, bf16 inputs, fp32 states of 128 x
-// 128.
+// that shape; {"timing": N} when N of them begin to take turns; then their times in one state of the caches. 16 key
+// heads, 32 value heads, bf16 inputs, fp32 states of 128 x 128.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -60,10 +60,10 @@ std::vector<double> oracle_outputs(const Problem& view, const Tree& tree) {
 }
 
 // One launch on outputs of NaN; "" if they are within the tolerance, else what is wrong.
-std::string check(const Module& module, host::DeviceCopies& copies, void* workspace,
+std::string check(const Variant& variant, host::DeviceCopies& copies, void* workspace,
                   const std::vector<double>& expected, double& relative) {
   if (Error error = copies.spoil_output(0); !error.ok()) stop(error);
-  if (Error error = launch(module, copies.params(0), workspace, nullptr); !error.ok()) return error.message;
+  if (Error error = launch(variant, copies.params(0), workspace, nullptr); !error.ok()) return error.message;
   if (Error error = host::device_synchronize(); !error.ok()) return error.message;
   std::vector<std::uint16_t> bits(expected.size());
   if (Error error = copies.read_output(0, bits.data(), 2 * bits.size()); !error.ok()) return error.message;
@@ -82,7 +82,7 @@ std::string check(const Module& module, host::DeviceCopies& copies, void* worksp
   return {};
 }
 
-void time_shape(const std::string& shape, const std::vector<Module>& modules, double share) {
+void time_shape(const std::string& shape, const std::vector<Variant>& variants, double share) {
   char family[32] = {};
   host::ProblemSpec spec;
   if (std::sscanf(shape.c_str(), "%31[^,],%d,%d,%d,%d", family, &spec.family.top_k, &spec.family.depth,
@@ -109,21 +109,22 @@ void time_shape(const std::string& shape, const std::vector<Module>& modules, do
 
   std::vector<host::TimedLaunch> launches;
   std::vector<double> errors;
-  for (const Module& module : modules) {
-    say("{\"shape\": " + quoted(shape) + ", \"trying\": " + quoted(module.name) + "}");
+  for (const Variant& variant : variants) {
+    say("{\"shape\": " + quoted(shape) + ", \"trying\": " + quoted(variant.name) + "}");
     double relative = 0;
-    if (const std::string why = check(module, copies, workspace.data(), expected, relative); !why.empty()) {
-      say("{\"shape\": " + quoted(shape) + ", \"variant\": " + quoted(module.name) + ", \"failed\": " + quoted(why) +
+    if (const std::string why = check(variant, copies, workspace.data(), expected, relative); !why.empty()) {
+      say("{\"shape\": " + quoted(shape) + ", \"variant\": " + quoted(variant.name) + ", \"failed\": " + quoted(why) +
           "}");
       // What went wrong on the device stays with the process.
       if (Error error = host::device_synchronize(); !error.ok()) stop(error);
       continue;
     }
-    launches.push_back({module.name, [&](int copy, void* stream) {
-                          return launch(module, copies.params(copy), workspace.data(), stream);
+    launches.push_back({variant.name, [&copies, &workspace, own = &variant](int copy, void* stream) {
+                          return launch(*own, copies.params(copy), workspace.data(), stream);
                         }});
     errors.push_back(relative);
   }
+  say("{\"shape\": " + quoted(shape) + ", \"timing\": " + std::to_string(launches.size()) + "}");
   host::ReplayEffort effort;
   effort.replay_seconds = 1e-3, effort.share = share;
   for (const bool cold : {false, true}) {
@@ -149,7 +150,7 @@ void time_shape(const std::string& shape, const std::vector<Module>& modules, do
 
 int main(int count, char** arguments) {
   using namespace canopy;
-  std::vector<tiles::Module> modules;
+  std::vector<tiles::Variant> variants;
   std::vector<std::string> shapes;
   double share = 0.05;
   if (const std::string why = host::device_missing(); !why.empty()) tiles::stop(Error::unsupported(why));
@@ -157,20 +158,20 @@ int main(int count, char** arguments) {
     const std::string argument = arguments[i];
     const std::size_t equals = argument.find('=');
     if (equals != std::string::npos) {
-      auto module = tiles::load_module(argument.substr(0, equals), argument.substr(equals + 1));
-      if (!module) tiles::stop(module.error());
-      modules.push_back(*module);
+      auto variant = tiles::load_variant(argument.substr(0, equals), argument.substr(equals + 1));
+      if (!variant) tiles::stop(variant.error());
+      variants.push_back(*variant);
     } else if (argument.find(',') != std::string::npos) {
       shapes.push_back(argument);
     } else {
       share = std::atof(argument.c_str());
     }
   }
-  if (modules.empty() || shapes.empty() || !(share > 0))
+  if (variants.empty() || shapes.empty() || !(share > 0))
     tiles::stop(Error::invalid("expected NAME=FILE... FAMILY,TOP_K,DEPTH,NODES,BATCH... [SHARE], seconds"));
   const host::DeviceInfo info = host::device_info();
   tiles::say("{\"gpu\": " + tiles::quoted(info.name) +
              ", \"architecture\": " + std::to_string(info.compute_capability) + "}");
-  for (const std::string& shape : shapes) tiles::time_shape(shape, modules, share);
+  for (const std::string& shape : shapes) tiles::time_shape(shape, variants, share);
   return 0;
 }

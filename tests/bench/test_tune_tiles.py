@@ -140,11 +140,8 @@ def test_the_budget_is_shared():
     )
     # A row that took a variant: that one is the present CTA, and the others stay.
     taken = rows.with_cta(ROWS[90], "wide", (64, 2, 2, 3))
-    assert [v["name"] for v in rows.variants_of(taken, 90, ["wide"], 3)] == [
-        "wide-64x2x2x3",
-        "wide-128x3x1x2",
-        "wide-128x4x1x2x112x144",
-    ]
+    others = [rows.name_of("wide", cta) for cta in rows.VARIANTS["large"]["wide"] if cta != (64, 2, 2, 3)]
+    assert [v["name"] for v in rows.variants_of(taken, 90, ["wide"], 3)] == ["wide-64x2x2x3", *others[:2]]
 
 
 def test_shapes_are_where_a_family_is_used():
@@ -194,12 +191,17 @@ def test_module_record_has_the_order_of_the_header():
 
 
 def test_what_does_not_fit_is_dropped():
-    fits = {"architecture": 90, "shared_bytes": 98912, "ctas": 2, "spilled": 0}
+    fits = {"architecture": 90, "shared_bytes": 98912, "ctas": 2, "spilled": 0, "threads": 192, "registers": 168}
+    fits["cta"] = [128, 2, 2, 2, 0, 0]
     assert tiles.why_dropped(fits) == ""
     assert "spills 8 bytes" in tiles.why_dropped(fits | {"spilled": 8})
     assert "an SM has 233,472" in tiles.why_dropped(fits | {"ctas": 3})
     assert "a block has 101,376" in tiles.why_dropped(fits | {"architecture": 120, "shared_bytes": 101392, "ctas": 1})
     assert tiles.why_dropped(fits | {"architecture": 120, "shared_bytes": 101376, "ctas": 1}) == ""
+    roles = fits | {"threads": 256, "registers": 128, "cta": [128, 4, 1, 2, 112, 144]}
+    assert tiles.why_dropped(roles) == "" and tiles.why_dropped(roles | {"registers": 126}) == ""
+    for wrong in ({"registers": 120}, {"cta": [128, 4, 1, 2, 112, 152]}, {"cta": [128, 4, 1, 2, 136, 144]}):
+        assert "that a thread is launched with" in tiles.why_dropped(roles | wrong)
 
 
 def test_flags_are_those_of_the_build():
@@ -318,6 +320,7 @@ for shape in [a for a in sys.argv[1:] if "," in a]:
             time.sleep(60)
         if name == "wide-7x7x7":
             say(shape=shape, variant=name, failed="wrong outputs")
+    say(shape=shape, timing=len(names))
     for cache in ("cold", "warm"):
         for name in names:
             if name != "wide-7x7x7":
@@ -343,6 +346,7 @@ def test_build_drops_resumes_and_forgets(tmp_path, monkeypatch, log, capsys):
     stand_in(tmp_path / "nvcc", FAKE_NVCC)
     monkeypatch.setattr(tiles, "find_nvcc", lambda: str(tmp_path / "nvcc"))
     monkeypatch.setattr(tiles, "cutlass", lambda: "/cutlass")
+    monkeypatch.setitem(rows.VARIANTS["large"], "wide", ((128, 3, 1, 2), (64, 2, 2, 3)))
     monkeypatch.setattr(tiles, "build_timer", lambda folder, jobs: None)
     folder = tmp_path / "out"
     tiles.build(90, folder, ["wide"], 3, 2)
