@@ -80,8 +80,8 @@ def main(program):
     check_commit(commits, "f32", 2)
     check_commit(one_commit, "bf16", None)
     layer = ("--device", "cuda", "--batch", "2", "--heads", "1", "--heads-v", "2", "--dim-k", "64", "--dim-v", "64", "--nodes", "8")
-    for command in ("verify", "commit"):
-        run(program, command, *layer, "--impl", "all")
+    for command in (("verify",), ("commit", "--leaf", "3")):
+        run(program, *command, *layer, "--impl", "all")
     print(f"ok: {len(held)} records")
 
 
