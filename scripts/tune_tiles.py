@@ -41,7 +41,7 @@ TABLE = ROOT / "src/cuda/tuning.hpp"
 FOLDER = ROOT / "out/tiles"
 # As cmake/cuda.cmake has them.
 FLAGS = ("-std=c++20", "-O3", "--expt-relaxed-constexpr", "-Xptxas=-v", "-DCANOPY_WITH_CUDA=1")
-MOST = 12  # variants in all, unless told otherwise: about a minute of a core each
+MOST = 12  # variants in all, unless told otherwise: 10 to 40 s of a core each
 
 
 def parse_report(report: str) -> dict[str, int]:
@@ -265,6 +265,8 @@ def main(arguments: list[str]) -> None:
     table = TABLE if given.write else None
     if given.step == "time":
         return time_all(given.folder or given.out, given.family, given.share, table)
+    if not TABLE.exists():
+        raise SystemExit(f"tune-tiles: {TABLE} is missing: outside a checkout there is `time FOLDER` alone")
     architecture = architecture_of(given.arch) if given.arch else gpu_architecture()
     families = given.family or list(SIZES)
     if given.step == "list":
