@@ -87,8 +87,7 @@ Error check_rows(const CommitParams& params) {
             [](const Touch& x, const Touch& y) { return x.slot != y.slot ? x.slot < y.slot : x.row < y.row; });
   for (std::size_t first = 0, end = 0; first < count; first = end) {
     bool written = false;
-    for (end = first; end < count && touches[end].slot == touches[first].slot; ++end)
-      written |= touches[end].written;
+    for (end = first; end < count && touches[end].slot == touches[first].slot; ++end) written |= touches[end].written;
     const Touch &x = touches[first], &y = touches[end - 1];  // of different rows if any two are
     if (!written || x.row == y.row) continue;
     return Error::invalid(text(y.as, "[b=", y.row, "] = ", y.slot, ": sequence ", x.row, " uses the same slot (its ",

@@ -1,9 +1,8 @@
 // Launches of the serial kernels.
-#include "cuda/serial.cuh"
-
 #include <algorithm>
 
 #include "cuda/device.hpp"
+#include "cuda/serial.cuh"
 #include "cuda/serial_arguments.hpp"
 #include "message.hpp"
 
@@ -41,9 +40,8 @@ Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace
   const dim3 grid(p.dim_v / StateTile<K, C, W>::kColumns, p.heads_v, p.batch);
   SerialArguments arguments = serial_arguments(params, plan, workspace);
   arguments.shared_levels = shared_levels(p), arguments.deep_levels = stack_levels(p.nodes) - arguments.shared_levels;
-  const cudaError_t status =
-      launch_dependently(serial_kernel<K, C, W, Early, Snapshot>, grid, 32 * W, shared_bytes<K, C, W>(p, Snapshot),
-                         stream, arguments);
+  const cudaError_t status = launch_dependently(serial_kernel<K, C, W, Early, Snapshot>, grid, 32 * W,
+                                                shared_bytes<K, C, W>(p, Snapshot), stream, arguments);
   if (status != cudaSuccess) return {CANOPY_INTERNAL, text("serial kernel: ", cudaGetErrorString(status))};
   return {};
 }

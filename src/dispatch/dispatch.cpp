@@ -33,7 +33,8 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
       continue;
     }
     if (!words) return Choice<Params>{implementation, {}};
-    std::string because = text("row ", number, " of the ", table.name, ": ", condition(row), " -> ", row.implementation);
+    std::string because =
+        text("row ", number, " of the ", table.name, ": ", condition(row), " -> ", row.implementation);
     if (table.measured_on)
       because += text("; measured on ", table.measured_on, ", since ", machine(params.problem.device).name,
                       " has no table: canopy tune makes one");
@@ -98,7 +99,9 @@ Result<std::string> explain(const VerifyParams& request) {
     const std::string why = dispatch::objection(implementation, params),
                       unnamed = dispatch::objection_unnamed(implementation, params);
     out += text("  ", implementation.name,
-                !why.empty() ? ": refuses: " : !unnamed.empty() ? ": only if named: " : ": can run it, ",
+                !why.empty()       ? ": refuses: "
+                : !unnamed.empty() ? ": only if named: "
+                                   : ": can run it, ",
                 !unnamed.empty() ? unnamed : std::string(implementation.description), "\n");
   }
   return out;

@@ -24,7 +24,8 @@ std::string_view trimmed(std::string_view line) {
 // One "nodes <= 8" into the row; "" or what is wrong with it.
 std::string read_term(std::string_view term, Row& row) {
   const auto expected = [&] {
-    return text("expected 'nodes <= N', 'nodes >= N', the same of heads or depth, or 'precision NAME', got '", term, "'");
+    return text("expected 'nodes <= N', 'nodes >= N', the same of heads or depth, or 'precision NAME', got '", term,
+                "'");
   };
   if (term.substr(0, 10) == "precision ") {
     for (int i = 0; i <= CANOPY_PRECISION_FAST; ++i)
@@ -79,8 +80,9 @@ bool always(const Row& row) { return condition(row) == "always"; }
 
 Result<std::string> read_file(const char* path) {
   std::FILE* const file = std::fopen(path, "rb");
-  if (!file) return Error::invalid(text("CANOPY_DISPATCH = ", path, ": cannot open: ", std::strerror(errno),
-                                        "; expected a file that canopy tune wrote, or the variable unset"));
+  if (!file)
+    return Error::invalid(text("CANOPY_DISPATCH = ", path, ": cannot open: ", std::strerror(errno),
+                               "; expected a file that canopy tune wrote, or the variable unset"));
   std::string text;
   char buffer[4096];
   for (std::size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, got);
@@ -122,7 +124,8 @@ Result<Tables> parse_tables(std::string_view source, std::string_view file) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
     if (!begun) {
-      if (line != kFirstLine) return wrong(text("expected '", kFirstLine, "', got '", line, "'; canopy tune writes such files"));
+      if (line != kFirstLine)
+        return wrong(text("expected '", kFirstLine, "', got '", line, "'; canopy tune writes such files"));
       begun = true;
       continue;
     }

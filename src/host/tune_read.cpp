@@ -71,7 +71,8 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       timing.median = record.at("median_us");
       timing.depth = record.at("depth");
       if (timing.depth < 0 || timing.depth >= CANOPY_MAX_NODES)
-        return Error::invalid(text(file, ":", number, ": depth = ", timing.depth, ": expected 0 to ", CANOPY_MAX_NODES - 1));
+        return Error::invalid(
+            text(file, ":", number, ": depth = ", timing.depth, ": expected 0 to ", CANOPY_MAX_NODES - 1));
       into.cells.push_back(std::move(timing));
     } catch (const Json::exception& error) {
       return Error::invalid(text(file, ":", number, ": ", error.what(), "; bench/schema.json says what a line holds"));

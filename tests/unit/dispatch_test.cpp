@@ -1,5 +1,7 @@
 // The registry and the dispatcher: every table row leads somewhere, the first usable one wins and says so, and what
 // cannot run is refused before anything is touched.
+#include "dispatch/dispatch.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <set>
 #include <string>
 
-#include "dispatch/dispatch.hpp"
 #include "host/host_problem.hpp"
 
 namespace canopy {
@@ -56,8 +57,7 @@ TEST(Registry, NamesAreUniqueAndFound) {
 TEST(Dispatch, EveryRowNamesARegisteredImplementation) {
   const auto table = dispatch::verify_table(CANOPY_CPU);
   ASSERT_TRUE(table) << table.error().message;
-  for (const auto& row : table->rows)
-    EXPECT_NE(find_verify(row.implementation), nullptr) << row.implementation;
+  for (const auto& row : table->rows) EXPECT_NE(find_verify(row.implementation), nullptr) << row.implementation;
   for (const auto& row : dispatch::commit_table(CANOPY_CPU).rows)
     EXPECT_NE(find_commit(row.implementation), nullptr) << row.implementation;
 }
@@ -70,8 +70,9 @@ TEST(Dispatch, FirstRowThatHoldsWins) {
     Call call(nodes);
     const auto choice = choose(call.params);
     ASSERT_TRUE(choice) << choice.error().message;
-    const auto first = std::find_if(rows.begin(), rows.end(),
-                                    [&](const auto& row) { return dispatch::holds(row, {nodes, 2}); });
+    const auto first = std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
+      return dispatch::holds(row, {nodes, 2});
+    });
     ASSERT_NE(first, rows.end());
     EXPECT_STREQ(choice->implementation->name, first->implementation);
     EXPECT_EQ(choice->because, "row " + std::to_string(first - rows.begin() + 1) + " of the cpu table: " +
@@ -85,7 +86,8 @@ TEST(Dispatch, ConditionsReadAsWords) {
   EXPECT_EQ(dispatch::condition({.max_nodes = 3, .min_heads = 8, .method = CANOPY_COMMIT_STASH}),
             "method stash and nodes <= 3 and heads >= 8");
   EXPECT_EQ(dispatch::condition({.min_nodes = 9, .precision = CANOPY_PRECISION_FAST}), "precision fast and nodes >= 9");
-  EXPECT_EQ(dispatch::condition({.max_heads = 8, .min_depth = 9, .max_depth = 20}), "heads <= 8 and depth >= 9 and depth <= 20");
+  EXPECT_EQ(dispatch::condition({.max_heads = 8, .min_depth = 9, .max_depth = 20}),
+            "heads <= 8 and depth >= 9 and depth <= 20");
   const dispatch::Asked p{.nodes = 4, .heads = 16};
   EXPECT_TRUE(dispatch::holds({.min_nodes = 4, .max_nodes = 4, .min_heads = 16, .max_heads = 16}, p));
   EXPECT_FALSE(dispatch::holds({.min_nodes = 5}, p));
@@ -124,7 +126,8 @@ TEST(Dispatch, TheTableOfTheH200GoesByDepthWhereItIsNamed) {
   EXPECT_EQ(choice({.nodes = 128, .heads = 32, .precision = fp32}), "cuda_serial_resident");
 }
 
-// A stored u makes the tensor-core kernels' default precise, fp32 where the inputs are (src/precision.hpp); nothing is run.
+// A stored u makes the tensor-core kernels' default precise, fp32 where the inputs are (src/precision.hpp); nothing is
+// run.
 TEST(Dispatch, AStashAsksTheRowsOfWhatItIsComputedIn) {
   Call call(5);
   host::HostTensor u = host::HostTensor::make(CANOPY_F32, {1, 5, 2, 8});

@@ -303,8 +303,10 @@ TEST(Table, BadTextIsRefusedByItsLine) {
            {head + "nodes < 4 -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
            {head + "nodes <= four -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
            {head + "depth < 4 -> cpu_closed_form\n" + last, "own:3: expected 'nodes <= N'"},
-           {head + "nodes <= 9 and nodes <= 8 and nodes <= 7 and nodes <= 6 and nodes <= 5 and nodes <= 4 and nodes <= 3 "
-                   "and nodes <= 2 and nodes <= 1 -> cpu_closed_form\n" + last,
+           {head +
+                "nodes <= 9 and nodes <= 8 and nodes <= 7 and nodes <= 6 and nodes <= 5 and nodes <= 4 and nodes <= 3 "
+                "and nodes <= 2 and nodes <= 1 -> cpu_closed_form\n" +
+                last,
             "own:3: expected at most eight conditions, got more; leave some out"},
            {head + "precision odd -> cpu_closed_form\n" + last, "own:3: expected precision default"},
            {head + "always -> cpu_magic\n", "got 'cpu_magic'; run canopy tune again"},
