@@ -114,10 +114,11 @@ std::string series_may_fail(const VerifyParams& params) {
   const bool doubled = params.problem.beta_doubled != 0;
   const int trusted = doubled ? kSeriesDepthDoubled : kSeriesDepth;
   if (depth <= trusted) return {};
-  return text("nodes = ", params.problem.nodes, ": a tree of as many may be ", depth, " deep",
-              params.max_depth > 0 ? ", whatever max_depth says, which nothing checks" : "",
-              ", and the series is to be trusted to depth ", trusted, doubled ? " with beta_doubled" : "",
-              " (docs/kernels.md); ask for it by name, or use cuda_fused");
+  return text(
+      "nodes = ", params.problem.nodes, ": a tree of as many may be ", depth, " deep",
+      params.max_depth > 0 && params.max_depth <= trusted ? ", whatever max_depth says, which nothing checks" : "",
+      ", and the series is to be trusted to depth ", trusted, doubled ? " with beta_doubled" : "",
+      " (docs/kernels.md); ask for it by name, or use cuda_fused");
 }
 
 std::size_t dense_workspace(const VerifyParams& params) { return Layout(params, Method::kDense).bytes; }

@@ -106,7 +106,7 @@ TEST(Strategies, TheSeriesAreLeftToCallersWhoNameThemWhereTheyMayFail) {
     Call doubled(8);  // betas up to 2
     doubled.params.problem.beta_doubled = 1;
     EXPECT_EQ(entry(name)->unless_named(doubled.params), "");
-    doubled.params.problem.nodes = 9;
+    doubled.params.problem.nodes = 9, doubled.params.max_depth = 0;
     EXPECT_EQ(
         entry(name)->unless_named(doubled.params),
         "nodes = 9: a tree of as many may be 8 deep, and the series is to be trusted to depth 7 with beta_doubled "
