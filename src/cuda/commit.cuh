@@ -33,7 +33,7 @@ struct alignas(16) CommitShared {
   float value[kPathNodes][StateTile<K, kCommitColumns, W>::kColumns];  // v, or by stash u
   float alpha[kPathNodes], beta[kPathNodes];                           // past the last node 1 and 0
   int rank, length;
-  std::uint8_t path[kNodes];  // nodes, root first
+  std::uint8_t path[kNodes];                                           // nodes, root first
 };
 
 __device__ inline bool live_leaf(const std::int32_t* leaf, int b, int count) {

@@ -14,8 +14,8 @@
 
 namespace canopy::host {
 
-std::size_t size_of(canopy_dtype dtype);                               // bytes of one element
-float load(canopy_dtype dtype, const void* data, std::int64_t index);  // f32, bf16, f16
+std::size_t size_of(canopy_dtype dtype);  // bytes of one element
+float load(canopy_dtype dtype, const void* data, std::int64_t index);        // f32, bf16, f16
 void load(canopy_dtype dtype, const void* data, std::int64_t first, std::int64_t count, float* to);  // many of them
 void store(canopy_dtype dtype, void* data, std::int64_t index, float value);  // rounds to nearest even
 
@@ -43,31 +43,18 @@ struct HostProblem {
   float scale = 0;  // 0: K^-0.5
 
   bool has(const std::string& name) const { return tensors.count(name) != 0; }
-  Result<Problem> problem();      // a view; invalid when tensors are missing or shapes disagree (says which)
-  Result<VerifyParams> verify();  // the same in verify params, without outputs
+  Result<Problem> problem();         // a view; invalid when tensors are missing or shapes disagree (says which)
+  Result<VerifyParams> verify();     // the same in verify params, without outputs
 };
 
 // What to generate. Natural inputs: unit-norm keys and queries, v and S0 standard normal, gates as a trained layer's.
 enum class Keys { random, equal, similar, alternating, opposite, zero, tiny };  // similar: cosine `key_cosine`
-enum class Gates {
-  natural,
-  zero,
-  all_strong,
-  root_strong,
-  root_912,
-  eighth,
-  half_half,
-  inf_root,
-  inf_middle,
-  inf_leaf,
-  tiny,
-  positive
-};
+enum class Gates { natural, zero, all_strong, root_strong, root_912, eighth, half_half, inf_root, inf_middle, inf_leaf, tiny, positive };
 enum class Betas { natural, zero, one, mixed };
 struct ProblemSpec {
   int batch = 1, heads_k = 16, heads_v = 32, dim_k = 128, dim_v = 128;
-  FamilySpec family;        // its `nodes` is T; sequence b uses seed + b
-  std::vector<Tree> trees;  // if not empty: sequence b uses trees[b % size], T is the largest
+  FamilySpec family;          // its `nodes` is T; sequence b uses seed + b
+  std::vector<Tree> trees;    // if not empty: sequence b uses trees[b % size], T is the largest
   canopy_dtype input = CANOPY_BF16, state = CANOPY_F32;
   canopy_state_layout layout = CANOPY_STATE_VK;
   bool raw_gates = false, l2norm = false, ragged = false, slots = false;  // slots: a shuffled pool with a padding row
@@ -93,7 +80,7 @@ Error write_problem(const std::string& path, const HostProblem& problem);
 struct Deviation {
   double relative = 0;  // Frobenius norm of the difference over that of the reference
   double max_abs = 0;
-  bool finite = true;  // false: a NaN or Inf where the reference has none (or the other way round)
+  bool finite = true;   // false: a NaN or Inf where the reference has none (or the other way round)
 };
 // The same, number by number.
 class DeviationSum {

@@ -10,8 +10,8 @@ struct SplitInstance {
 };
 
 // By the GPU's architecture, 10 * major + minor.
-SplitInstance split_half_narrow_bf16_128(int), split_half_narrow_bf16_64(int), split_precise_narrow_bf16_128(int),
-    split_precise_narrow_bf16_64(int);
+SplitInstance split_half_narrow_bf16_128(int), split_half_narrow_bf16_64(int),
+    split_precise_narrow_bf16_128(int), split_precise_narrow_bf16_64(int);
 FusedInstance split_half_wide_bf16_128(int);  // kernel 2 alone: kernel 1 is the narrow one's
 
 }  // namespace canopy::cuda

@@ -58,12 +58,14 @@ inline std::string refuses_strides(const VerifyParams& params, const char* inste
   return p.state_layout == CANOPY_STATE_VK ? misaligned("state", p.state, instead) : std::string{};
 }
 
-// The value heads of the batch as tuning.hpp's thresholds count them. On the emulated GPU, which has four SMs, one
-// stands for many (cmake/emulated.cmake).
+// The value heads of the batch as tuning.hpp's thresholds count them. On the emulated GPU, which has four SMs, one stands for
+// many (cmake/emulated.cmake).
 #ifndef CANOPY_HEADS_STAND_FOR
 #define CANOPY_HEADS_STAND_FOR 1
 #endif
-inline std::int64_t tuned_heads(const Problem& p) { return std::int64_t{p.batch} * p.heads_v * CANOPY_HEADS_STAND_FOR; }
+inline std::int64_t tuned_heads(const Problem& p) {
+  return std::int64_t{p.batch} * p.heads_v * CANOPY_HEADS_STAND_FOR;
+}
 
 inline float scale_of(const Problem& p) {
   return p.scale != 0 ? p.scale : 1.f / std::sqrt(static_cast<float>(p.dim_k));
