@@ -39,7 +39,7 @@ void one_block(const char* object, int architecture, const char* title) {
 }
 
 using NarrowHalf = Narrow<__nv_bfloat16, 128, Form::kHalf>;
-using FewHalf = Wide<__nv_bfloat16, 128, Form::kHalf, &FusedTuning::few>;
+using FewHalf = Wide<__nv_bfloat16, 128, Form::kHalf, &Tuning::few>;
 using WideHalf = Wide<__nv_bfloat16, 128, Form::kHalf>;
 using PairHalf = Pair<__nv_bfloat16, 128, Form::kHalf>;
 
