@@ -339,7 +339,7 @@ def test_a_contender_leaves_the_rounds_with_its_share_of_time(worker, monkeypatc
 def test_a_contender_that_fails_is_named_and_left_out(worker, monkeypatch, capsys):
     import shapes
 
-    def broken(contender, arguments):
+    def broken(contender, arguments, output=None):
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(worker, "triton_call", broken)
