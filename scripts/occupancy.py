@@ -97,6 +97,9 @@ def main() -> int:
     parser.add_argument("build", nargs="?", default="build", help="a build folder with CUDA")
     parser.add_argument("--write", action="store_true", help="into docs/kernels.md")
     options = parser.parse_args()
+    if next(Path(options.build).rglob("*.ptxas"), None) is None:
+        print(f"{options.build}: expected a build with CUDA, got no report of ptxas; cmake -DCANOPY_CUDA=ON, then ninja", file=sys.stderr)
+        return 1
     text = table(Path(options.build))
     if not options.write:
         print(text, end="")

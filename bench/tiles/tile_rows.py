@@ -44,7 +44,7 @@ def architecture_of(text: str) -> int:
     """90 of "90a", "sm_90", "9.0": the row that serves it."""
     digits = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)[a-z]?", text.strip())
     number = int(digits[1] + digits[2]) if digits else 0
-    if not 80 <= number < 100 and number < 120:
+    if not (80 <= number < 100 or 120 <= number < 130):
         raise SystemExit(
             f"tune-tiles: expected an architecture of 80, 90a, 120 or those that their rows serve, got {text!r}"
         )
