@@ -66,6 +66,7 @@ std::string refuses(const Params& params) {
   return kRefuses(params);
 }
 
+std::size_t no_workspace(const VerifyParams&) { return 0; }
 template <class Params, std::size_t (*kBytes)(const Params&)>
 std::size_t workspace(const Params& params) {
   return own_plan_bytes(params.problem) + aligned(kBytes(params));
@@ -97,6 +98,9 @@ constexpr VerifyImplementation kVerify[] = {
     {"cuda_fused_pair", "the fused kernel with two value heads of a key head in a CTA", CANOPY_CUDA, kHalf, 2 * kHalf,
      missing, refuses<VerifyParams, pair_refuses>, workspace<VerifyParams, fused_workspace>,
      run<VerifyParams, launch_pair>},
+    {"cuda_fused_small", "the fused kernel for trees of at most 64 nodes, all of their blocks at once", CANOPY_CUDA,
+     kHalf, 2 * kHalf, missing, refuses<VerifyParams, small_refuses>, workspace<VerifyParams, no_workspace>,
+     run<VerifyParams, launch_small>},
     {"cuda_serial_resident", "recurrence node by node, the state stays in registers while parent = previous node",
      CANOPY_CUDA, kFp32, kFp32Absolute, missing, refuses<VerifyParams, serial_refuses>,
      workspace<VerifyParams, serial_resident_workspace>, run<VerifyParams, launch_serial_resident>},

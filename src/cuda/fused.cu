@@ -94,6 +94,21 @@ std::string pair_refuses(const VerifyParams& params) {
   return {};
 }
 
+std::string small_refuses(const VerifyParams& params) {
+  const Problem& p = params.problem;
+  if (std::string why = fused_refuses(params); !why.empty()) return why;
+  if (precision_on_gpu(params) != CANOPY_PRECISION_HALF)
+    return text("precision = ", params.precision,
+                ": expected 0 (default) without stash_u, or 3 (half); use cuda_fused");
+  if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
+    return "q: expected bf16 inputs with dim_k = dim_v = 128; use cuda_fused";
+  if (p.state_layout != CANOPY_STATE_VK)
+    return text("state_layout = ", p.state_layout, ": expected ", CANOPY_STATE_VK, " (vk); use cuda_fused");
+  constexpr int most = 64;
+  if (p.nodes > most) return text("nodes = ", p.nodes, ": expected at most ", most, "; use cuda_fused");
+  return {};
+}
+
 namespace {
 Error launch(const VerifyParams& params, const DevicePlan* plan, void* workspace, const FusedInstance& instance,
              int architecture, cudaStream_t stream) {
@@ -121,6 +136,11 @@ Error launch_pair(const VerifyParams& params, const DevicePlan* plan, void* work
   if (params.problem.batch == 0) return {};
   const int architecture = this_architecture();
   return launch(params, plan, workspace, fused_half_pair_bf16_128(architecture), architecture, stream);
+}
+
+Error launch_small(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream) {
+  if (params.problem.batch == 0) return {};
+  return launch(params, plan, workspace, fused_half_small_bf16_128(), this_architecture(), stream);
 }
 
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {

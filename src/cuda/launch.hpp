@@ -19,6 +19,9 @@ Error launch_fused(const VerifyParams& params, const DevicePlan* plan, void* wor
 // The same with two value heads of a key head in a CTA.
 std::string pair_refuses(const VerifyParams& params);
 Error launch_pair(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
+// The same for trees of at most 64 nodes, all of their blocks at once.
+std::string small_refuses(const VerifyParams& params);
+Error launch_small(const VerifyParams& params, const DevicePlan* plan, void* workspace, cudaStream_t stream);
 // The memory floor of the same call: loads every input, stores every output, computes nothing that means anything. For
 // bf16 inputs and an f32 VK state; false for anything else.
 bool launch_floor(const VerifyParams& params, const DevicePlan* plan, cudaStream_t stream);

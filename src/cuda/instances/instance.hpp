@@ -29,6 +29,7 @@ FusedInstance fused_half_few_bf16_128(int), fused_half_wide_bf16_128(int), fused
     fused_half_pair_bf16_128(int);
 FusedInstance fused_half_one_block_32_bf16_128(), fused_half_one_block_64_bf16_128(),
     fused_half_one_block_wide_bf16_128();
+FusedInstance fused_half_small_bf16_128();
 FusedInstance fused_precise_bf16_128(int), fused_precise_bf16_64(int), fused_precise_f16_128(int),
     fused_precise_f16_64(int);
 FusedInstance fused_fast_narrow_bf16_128(int), fused_fast_narrow_bf16_64(int), fused_fast_wide_bf16_128(int);
