@@ -65,15 +65,21 @@ function(canopy_cuda_library name)
   set_target_properties(${name} PROPERTIES CUDA_COMPILER_LAUNCHER
     "${PROJECT_SOURCE_DIR}/cmake/nvcc_report.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
 endfunction()
-canopy_cuda_library(canopy_cuda ${cuda_sources})
 # A third of the compiling is for sm_80. The tests, which run on no GPU, do with a sample: a kernel of each design.
 option(CANOPY_SM80_SAMPLE "sm_80 for some kernels only: for tests, the library then serves no GPU of that kind" OFF)
 set(sm80_sources ${cuda_sources})
+set(other_sources "")
 if(CANOPY_SM80_SAMPLE)
   list(FILTER sm80_sources INCLUDE REGEX
-    "/(plan|commit|split|hybrid|fused_half_(narrow|wide|pair|few|one_block_64)_bf16_128|split_half_wide_bf16_128|block_dense_half_bf16_128|fused_fp32_128)\\.cu$")
+    "/(plan|commit|split|hybrid|fused_half_(narrow|wide|pair|few|one_block_64)_bf16_128|fused_half_small_bf16_128|split_half_wide_bf16_128|block_dense_half_bf16_128|fused_fp32_128)\\.cu$")
+  set(other_sources ${cuda_sources})
+  list(REMOVE_ITEM other_sources ${sm80_sources})
 endif()
+include(${CMAKE_CURRENT_LIST_DIR}/batches.cmake)
+canopy_batches(sm80_sources sm80_ .cu ${sm80_sources})
+canopy_batches(other_sources "" .cu ${other_sources})
 set_source_files_properties(${sm80_sources} PROPERTIES COMPILE_OPTIONS -gencode=arch=compute_80,code=sm_80)
+canopy_cuda_library(canopy_cuda ${sm80_sources} ${other_sources})
 # compute-sanitizer's racecheck does not follow an arrival that one lane makes for its warp; here every lane arrives.
 option(CANOPY_RACECHECK "CUDA kernels as racecheck can follow them" OFF)
 if(CANOPY_RACECHECK)

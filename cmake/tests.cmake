@@ -14,6 +14,9 @@ foreach(folder IN LISTS CANOPY_TEST_FOLDERS)
     endif()
     add_executable(${name} ${source})
     target_compile_options(${name} PRIVATE ${warnings})
+    if(NOT CANOPY_SANITIZE)  # what is tested and takes time is in the libraries
+      target_compile_options(${name} PRIVATE -O1)
+    endif()
     target_compile_definitions(${name} PRIVATE CANOPY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
       CANOPY_PROGRAM_PATH="${CMAKE_BINARY_DIR}/canopy")
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)

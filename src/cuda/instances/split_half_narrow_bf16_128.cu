@@ -1,10 +1,10 @@
 #include "cuda/split.cuh"
 
 namespace canopy::cuda {
-using Family_half_narrow_bf16_128 = SplitNarrow<__nv_bfloat16, 128, Form::kHalf>;
-template __global__ void split_factor_kernel<Family_half_narrow_bf16_128>(const __grid_constant__ SplitArguments);
-template __global__ void split_apply_kernel<Family_half_narrow_bf16_128>(const __grid_constant__ SplitArguments);
+using Split_half_narrow_bf16_128 = SplitNarrow<__nv_bfloat16, 128, Form::kHalf>;
+template __global__ void split_factor_kernel<Split_half_narrow_bf16_128>(const __grid_constant__ SplitArguments);
+template __global__ void split_apply_kernel<Split_half_narrow_bf16_128>(const __grid_constant__ SplitArguments);
 SplitInstance split_half_narrow_bf16_128(int architecture) {
-  return split_instance<Family_half_narrow_bf16_128>(architecture);
+  return split_instance<Split_half_narrow_bf16_128>(architecture);
 }
 }  // namespace canopy::cuda

@@ -1,10 +1,10 @@
 #include "cuda/split.cuh"
 
 namespace canopy::cuda {
-using Family_precise_narrow_bf16_64 = SplitNarrow<__nv_bfloat16, 64, Form::kPrecise>;
-template __global__ void split_factor_kernel<Family_precise_narrow_bf16_64>(const __grid_constant__ SplitArguments);
-template __global__ void split_apply_kernel<Family_precise_narrow_bf16_64>(const __grid_constant__ SplitArguments);
+using Split_precise_narrow_bf16_64 = SplitNarrow<__nv_bfloat16, 64, Form::kPrecise>;
+template __global__ void split_factor_kernel<Split_precise_narrow_bf16_64>(const __grid_constant__ SplitArguments);
+template __global__ void split_apply_kernel<Split_precise_narrow_bf16_64>(const __grid_constant__ SplitArguments);
 SplitInstance split_precise_narrow_bf16_64(int architecture) {
-  return split_instance<Family_precise_narrow_bf16_64>(architecture);
+  return split_instance<Split_precise_narrow_bf16_64>(architecture);
 }
 }  // namespace canopy::cuda

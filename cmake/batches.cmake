@@ -1,0 +1,31 @@
+# canopy_batches(OUT PREFIX EXTENSION SOURCE...): files of src/cuda/instances, CANOPY_BATCH of them at a time, each batch a
+# generated file that includes them; the other sources as they are. More than half of what the compilers do for an instance
+# is its headers, which a batch reads once. The tests build so; with cores to spare, a file each is faster.
+set(CANOPY_BATCH 0 CACHE STRING "instances of CUDA kernels to a file; 0: each its own")
+
+function(canopy_batches out prefix extension)
+  set(files "")
+  set(groups "")
+  foreach(source IN LISTS ARGN)
+    if(CANOPY_BATCH GREATER 0 AND source MATCHES "/instances/([a-z]+)_[^/]*$")  # fused_, split_, block_: headers in common
+      list(APPEND groups ${CMAKE_MATCH_1})
+      list(APPEND of_${CMAKE_MATCH_1} ${source})
+    else()
+      list(APPEND files ${source})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    list(LENGTH of_${group} count)
+    math(EXPR last "${count} - 1")
+    foreach(start RANGE 0 ${last} ${CANOPY_BATCH})
+      list(SUBLIST of_${group} ${start} ${CANOPY_BATCH} batch)
+      list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"")
+      list(JOIN batch "\n" content)
+      set(file ${CMAKE_BINARY_DIR}/batches/${prefix}${group}_${start}${extension})
+      file(CONFIGURE OUTPUT ${file} CONTENT "${content}\n" @ONLY)
+      list(APPEND files ${file})
+    endforeach()
+  endforeach()
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
