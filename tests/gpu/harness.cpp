@@ -55,8 +55,11 @@ const std::vector<Contender>& contenders() {
         const bool serial = name.find("serial") != std::string::npos;
         const bool series = implementation.unless_named != nullptr;
         if ((name + " " + p.name).find(wanted) == std::string::npos) continue;
-        list.push_back(
-            {&implementation, p.precision, p.relative, p.absolute, serial ? name : name + " " + p.name, series});
+        VerifyParams largest = params;
+        largest.problem.nodes = CANOPY_MAX_NODES;
+        const int most_nodes = implementation.refuses(largest).empty() ? CANOPY_MAX_NODES : 64;
+        list.push_back({&implementation, p.precision, p.relative, p.absolute, serial ? name : name + " " + p.name,
+                        series, most_nodes});
       }
     }
     return list;

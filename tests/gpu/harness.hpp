@@ -18,7 +18,8 @@ struct Contender {
   canopy_precision precision;
   double relative, absolute;  // docs/math.md, tolerances; absolute 0: only relative is stated for tensor cores
   std::string name;
-  bool series;  // Neumann or squaring: right on shallow trees, and on deep ones where keys are not alike
+  bool series;     // Neumann or squaring: right on shallow trees, and on deep ones where keys are not alike
+  int most_nodes;  // that a tree may have: CANOPY_MAX_NODES, or what cuda_fused_small takes
 };
 // Every CUDA entry in every precision that it takes for K = V = 128; or those whose names hold what only() was given.
 const std::vector<Contender>& contenders();

@@ -40,6 +40,7 @@ void poison_branch(Report& report, const ProblemSpec& spec, int node) {
     }
     for (std::size_t c = 0; c < expected.size(); ++c) {
       const Contender& contender = contenders()[c];
+      if (nodes > contender.most_nodes) continue;
       const Outputs got = run(contender, dirty);
       std::string wrong = expected[c].error.ok() ? got.error.message : expected[c].error.message;
       int touched = 0, first = -1;
@@ -123,6 +124,7 @@ void oversized(Report& report, bool light) {
         const Truth truth = solve(*large.problem());
         for (std::size_t c = 0; c < expected.size(); ++c) {
           const Contender& contender = contenders()[c];
+          if (nodes > contender.most_nodes) continue;
           const Outputs got = run(contender, large);
           std::string wrong = expected[c].error.ok() ? got.error.message : expected[c].error.message;
           for (int i = 0; wrong.empty() && i < nodes; ++i) {
@@ -181,6 +183,7 @@ void batches(Report& report, bool light) {
       HostProblem problem = make(spec);
       const Problem view = *problem.problem();
       for (const Contender& contender : contenders()) {
+        if (nodes > contender.most_nodes) continue;
         const Outputs together = run(contender, problem);
         std::string wrong = together.error.message;
         for (int b = 0; wrong.empty() && b<batch; b += batch> 3 ? 5 : 1) {

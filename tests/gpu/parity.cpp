@@ -231,6 +231,7 @@ void tree_arrays(Report& report, int nodes, bool linked, int gap) {
     params.problem.slot_index_dtype = CANOPY_I64;
   }};
   for (const Contender& contender : contenders()) {
+    if (view.nodes > contender.most_nodes) continue;
     double worst = 0;
     const std::string wrong = judge(contender, view, truth, run(contender, problem, options), worst);
     report.add("forms", contender.name, wrong.empty() ? "" : text(describe(spec), ", gap ", gap, ": ", wrong), worst);
