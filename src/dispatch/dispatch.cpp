@@ -15,9 +15,10 @@ namespace {
 const char* device_name(int device) { return device == CANOPY_CPU ? "cpu" : "cuda"; }
 
 // Without `words` a choice allocates nothing unless an earlier row refuses; an error is in words all the same.
+// `instead`: which rows decide where none for a stash does, said where that happens.
 template <class Params>
 Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<Params>> all, const Params& params,
-                            const Asked& asked, bool words) {
+                            const Asked& asked, bool words, const std::string& instead = {}) {
   std::string refused;
   int number = 0;
   for (const Row& row : table.rows) {
@@ -38,7 +39,7 @@ Result<Choice<Params>> walk(const Table& table, std::span<const Implementation<P
     if (table.measured_on)
       because += text("; measured on ", table.measured_on, ", since ", machine(params.problem.device).name,
                       " has no table: canopy tune makes one");
-    return Choice<Params>{implementation, because + refused};
+    return Choice<Params>{implementation, because + refused + (row.stash ? std::string{} : instead)};
   }
   const char* device = device_name(params.problem.device);
   if (refused.empty()) {
@@ -57,17 +58,22 @@ Asked asked(const VerifyParams& params) {
   const Problem& p = params.problem;
   const int depth = std::min(params.max_depth, p.nodes - 1);  // a loose bound says no more than the size
   const bool by_stash = p.device == CANOPY_CUDA && params.precision == CANOPY_PRECISION_DEFAULT && params.stash_u.data;
-  return {p.nodes, std::int64_t{p.batch} * p.heads_v, depth, by_stash ? precision_on_gpu(params) : params.precision};
+  const int precision = by_stash ? precision_on_gpu(params) : params.precision;
+  return {.nodes = p.nodes,
+          .heads = std::int64_t{p.batch} * p.heads_v,
+          .depth = depth,
+          .precision = precision,
+          .stash = by_stash && precision == CANOPY_PRECISION_PRECISE};
 }
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params, bool words) {
   const auto table = verify_table(params.problem.device);
   if (!table) return table.error();
   const Asked wanted = asked(params);
-  auto choice = walk(*table, verify_implementations(), params, wanted, words);
-  if (words && choice && wanted.precision != params.precision)
-    choice->because += text("; with stash_u, default asks the rows of ", kPrecisions[wanted.precision]);
-  return choice;
+  std::string instead;
+  if (words && wanted.precision != params.precision)
+    instead = text("; with stash_u, default asks the rows of ", kPrecisions[wanted.precision]);
+  return walk(*table, verify_implementations(), params, wanted, words, instead);
 }
 
 Result<Choice<CommitParams>> pick(const CommitParams& params, bool words) {

@@ -8,7 +8,9 @@
 
 namespace canopy::dispatch {
 
-// What a call is looked up by. In default precision on a GPU, a stored u asks for the rows of what it is computed in.
+// What a call is looked up by. In default precision on a GPU, a stored u asks for the rows of calls with a stash, and
+// where none holds for those of what it is computed in. f32 inputs are computed in fp32 then, and ask for its rows
+// alone: calls with a stash are measured on 16-bit inputs.
 Asked asked(const VerifyParams& params);
 
 Result<Choice<VerifyParams>> pick(const VerifyParams& params, bool words);

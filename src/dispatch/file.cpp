@@ -22,11 +22,17 @@ std::string_view trimmed(std::string_view line) {
 }
 
 // One "nodes <= 8" into the row; "" or what is wrong with it.
-std::string read_term(std::string_view term, Row& row) {
+std::string read_term(std::string_view term, int device, Row& row) {
   const auto expected = [&] {
-    return text("expected 'nodes <= N', 'nodes >= N', the same of heads or depth, or 'precision NAME', got '", term,
-                "'");
+    return text("expected 'nodes <= N', 'nodes >= N', the same of heads or depth, 'precision NAME' or 'stash', got '",
+                term, "'");
   };
+  if (term == "stash") {
+    if (device == CANOPY_CPU)
+      return "expected 'stash' in a table of a GPU only, got it for cpu, where calls with a stash ask the rows of all "
+             "others; leave the row out";
+    return row.stash = true, std::string{};
+  }
   if (term.substr(0, 10) == "precision ") {
     for (int i = 0; i <= CANOPY_PRECISION_FAST; ++i)
       if (term.substr(10) == kPrecisions[i]) return row.precision = i, std::string{};
@@ -69,7 +75,7 @@ std::string read_row(std::string_view line, int device, Row& row) {
   while (conditions != "always") {
     const std::size_t end = conditions.find(" and ");
     if (++terms > kMostTerms) return "expected at most eight conditions, got more; leave some out";
-    if (std::string why = read_term(trimmed(conditions.substr(0, end)), row); !why.empty()) return why;
+    if (std::string why = read_term(trimmed(conditions.substr(0, end)), device, row); !why.empty()) return why;
     if (end == std::string_view::npos) break;
     conditions = trimmed(conditions.substr(end + 5));
   }

@@ -2,12 +2,13 @@
 //
 //   canopy dispatch 1
 //   for cuda: NVIDIA H200
+//   stash and nodes <= 16 -> cuda_serial_resident
 //   nodes <= 8 and heads <= 32 -> cuda_serial_resident
 //   nodes >= 200 and depth >= 128 -> cuda_split
 //   always -> cuda_fused
 //
-// A row with a depth is passed over where the caller names none. Blank lines and lines that begin with # are left out.
-// Several machines' tables may stand in one file.
+// A row with a depth is passed over where the caller names none, a row with a stash where no u is stored. Blank lines
+// and lines that begin with # are left out. Several machines' tables may stand in one file.
 #pragma once
 
 #include <memory>

@@ -60,7 +60,8 @@ bool holds(const Row& row, const Asked& asked) {
   return asked.nodes >= row.min_nodes && asked.nodes <= row.max_nodes && asked.heads >= row.min_heads &&
          (asked.heads <= row.max_heads || row.max_heads == INT_MAX) &&
          (any_depth || (asked.depth > 0 && asked.depth >= row.min_depth && asked.depth <= row.max_depth)) &&
-         (row.precision < 0 || row.precision == asked.precision) && (row.method < 0 || row.method == asked.method);
+         (row.precision < 0 || row.precision == asked.precision) && (!row.stash || asked.stash) &&
+         (row.method < 0 || row.method == asked.method);
 }
 
 std::string condition(const Row& row) {
@@ -69,6 +70,7 @@ std::string condition(const Row& row) {
   const auto add = [&](const std::string& part) { out += (out.empty() ? "" : " and ") + part; };
   if (row.method >= 0) add(methods[row.method]);
   if (row.precision >= 0) add(text("precision ", kPrecisions[row.precision]));
+  if (row.stash) add("stash");
   if (row.min_nodes > 0) add(text("nodes >= ", row.min_nodes));
   if (row.max_nodes < INT_MAX) add(text("nodes <= ", row.max_nodes));
   if (row.min_heads > 0) add(text("heads >= ", row.min_heads));

@@ -17,6 +17,7 @@ struct Row {
   int min_heads = 0, max_heads = INT_MAX;
   int min_depth = 0, max_depth = INT_MAX;
   int precision = -1;  // a canopy_precision, -1 any
+  bool stash = false;  // only calls that store u, as Asked::stash says
   int method = -1;     // commit only: a canopy_commit_method, -1 any
   const char* implementation = nullptr;
 };
@@ -56,7 +57,8 @@ struct Asked {
   std::int64_t heads = 0;
   int depth = 0;  // 0: unknown
   int precision = CANOPY_PRECISION_DEFAULT;
-  int method = -1;  // -1: not a commit
+  int method = -1;     // -1: not a commit
+  bool stash = false;  // u is stored too, in default precision on a GPU
 };
 bool holds(const Row& row, const Asked& asked);
 // "nodes >= 4 and heads <= 64", "always": as explain says it and as files write it.

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "dispatch/file.hpp"
+#include "host/tune_cells.hpp"
 #include "message.hpp"
 
 namespace canopy::host {
@@ -14,80 +14,6 @@ namespace {
 using dispatch::Row;
 
 constexpr double kNoise = 1.02;  // an implementation this close to the best is as good
-
-struct Size {
-  int heads, nodes;
-  auto operator<=>(const Size&) const = default;
-};
-struct Variant {
-  int depth;
-  std::string text;
-  auto operator<=>(const Variant&) const = default;
-};
-using Cell = std::map<std::string, double>;  // implementation -> median
-using Variants = std::map<Variant, Cell>;
-using Cells = std::map<Size, Variants>;
-
-// The cells that a request of `precision` is decided by: where a precision was asked for by name, those where somebody
-// was asked; elsewhere only whose default happens to be the same was measured, not what else there is.
-Cells cells_of(const Timings& timings, int precision) {
-  Cells cells;
-  for (const bool by_name : {true, false})
-    for (const Timing& t : timings.cells) {
-      if ((t.precision == precision) != by_name) continue;
-      if (!by_name && std::find(t.same_as.begin(), t.same_as.end(), precision) == t.same_as.end()) continue;
-      const Size size{t.heads, t.nodes};
-      const Variant variant{t.depth, t.variant};
-      if (!by_name && (!cells.count(size) || !cells[size].count(variant))) continue;
-      if (by_name)
-        cells[size][variant][t.implementation] = t.median;
-      else
-        cells[size][variant].emplace(t.implementation, t.median);
-    }
-  return cells;
-}
-
-double best_of(const Cell& cell) {
-  double best = HUGE_VAL;
-  for (const auto& [name, median] : cell) best = std::min(best, median);
-  return best;
-}
-
-// Ratios to the best over the variants of a size, of every implementation that was measured on all of them.
-struct Regret {
-  double worst = 1, logs = 0;  // logs: the sum of the ratios' logarithms
-};
-std::map<std::string, Regret> regrets(const Variants& variants) {
-  std::map<std::string, Regret> all;
-  for (const auto& [name, median] : variants.begin()->second) all[name] = {};
-  for (const auto& [variant, cell] : variants) {
-    for (auto it = all.begin(); it != all.end();) {
-      const auto found = cell.find(it->first);
-      if (found == cell.end()) {
-        it = all.erase(it);
-        continue;
-      }
-      const double ratio = found->second / best_of(cell);
-      it->second.worst = std::max(it->second.worst, ratio);
-      it->second.logs += std::log(ratio);
-      ++it;
-    }
-  }
-  return all;
-}
-
-// Whether one of them keeps the rule on all trees of the size.
-bool can_be_kept(const std::map<std::string, Regret>& all) {
-  return std::any_of(all.begin(), all.end(), [](const auto& each) { return each.second.worst <= kMostTimes; });
-}
-
-// The least worst ratio where that keeps the rule; else what is best on the whole.
-std::map<std::string, Regret>::const_iterator choice_of(const std::map<std::string, Regret>& all) {
-  const bool kept = can_be_kept(all);
-  return std::min_element(all.begin(), all.end(), [&](const auto& a, const auto& b) {
-    return kept ? a.second.worst < b.second.worst : a.second.logs < b.second.logs;
-  });
-}
 
 // Row names live as long as the program: tables are few.
 const char* kept(const std::string& name) {
@@ -103,7 +29,7 @@ struct Reach {
 
 // The choices of one number of heads, by T from small to large.
 std::vector<Reach> reaches(const Cells& cells, int heads) {
-  std::vector<std::pair<int, std::map<std::string, Regret>>> sizes;
+  std::vector<std::pair<int, Regrets>> sizes;
   for (const auto& [size, variants] : cells)
     if (size.heads == heads) sizes.emplace_back(size.nodes, regrets(variants));
   std::vector<Reach> out;
@@ -119,16 +45,16 @@ std::vector<Reach> reaches(const Cells& cells, int heads) {
   return out;
 }
 
-// Rows that change no choice go, from the top; all are of one precision and of any depth.
-void drop_idle(std::vector<Row>& rows, const Cells& cells) {
+// Rows that change no choice go, from the top; all are of one kind and of any depth.
+void drop_idle(std::vector<Row>& rows, const Cells& cells, const Kind& kind) {
   std::set<int> heads{INT_MAX}, nodes{256};
   for (const auto& [size, variants] : cells) {
     heads.insert({size.heads, size.heads + 1});
     nodes.insert({size.nodes, size.nodes + 1});
   }
-  const auto choice = [](const std::vector<Row>& list, int h, int n) -> const char* {
+  const auto choice = [&](const std::vector<Row>& list, int h, int n) -> const char* {
     for (const Row& row : list)
-      if (dispatch::holds(row, {.nodes = n, .heads = h, .precision = row.precision})) return row.implementation;
+      if (dispatch::holds(row, kind.asked(n, h, 0))) return row.implementation;
     return nullptr;
   };
   const auto same = [&](const std::vector<Row>& a, const std::vector<Row>& b) {
@@ -147,8 +73,8 @@ void drop_idle(std::vector<Row>& rows, const Cells& cells) {
   }
 }
 
-// Rows for one precision (-1: any).
-std::vector<Row> rows_of(const Cells& cells, int precision) {
+// Rows for one kind of call, of any depth.
+std::vector<Row> rows_of(const Cells& cells, const Kind& kind) {
   std::vector<std::pair<int, std::vector<Reach>>> bands;
   std::set<int> heads;
   for (const auto& [size, variants] : cells) heads.insert(size.heads);
@@ -164,24 +90,14 @@ std::vector<Row> rows_of(const Cells& cells, int precision) {
   std::vector<Row> rows;
   for (std::size_t b = 0; b < bands.size(); ++b)
     for (std::size_t r = 0; r < bands[b].second.size(); ++r) {
-      Row row;
-      row.precision = precision;
+      Row row = kind.row();
       if (b + 1 < bands.size()) row.max_heads = bands[b].first;
       if (r + 1 < bands[b].second.size()) row.max_nodes = bands[b].second[r].nodes;
       row.implementation = kept(bands[b].second[r].choice);
       rows.push_back(row);
     }
-  drop_idle(rows, cells);
+  drop_idle(rows, cells, kind);
   return rows;
-}
-
-// The first row's choice that was measured: what was not was refused, or comes after what was.
-const std::string* taken_by(const std::vector<Row>& rows, const Cell& cell, const dispatch::Asked& asked) {
-  for (const Row& row : rows) {
-    if (!dispatch::holds(row, asked)) continue;
-    if (const auto found = cell.find(row.implementation); found != cell.end()) return &found->first;
-  }
-  return nullptr;
 }
 
 // The trees of one size and depth.
@@ -189,13 +105,13 @@ struct Group {
   Size size;
   int depth;
   Variants variants;
-  std::map<std::string, Regret> all;  // of the variants
-  double now = 1;                     // the worst ratio of the rows without a depth; infinite where none was measured
+  Regrets all;     // of the variants
+  double now = 1;  // the worst ratio of the rows without a depth; infinite where none was measured
 
-  dispatch::Asked asked(int precision) const { return {size.nodes, size.heads, depth, precision}; }
+  dispatch::Asked asked(const Kind& kind) const { return kind.asked(size.nodes, size.heads, depth); }
 };
 
-std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, int precision) {
+std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, const Kind& kind) {
   std::vector<Group> groups;
   for (const auto& [size, variants] : cells) {
     std::map<int, Variants> by_depth;
@@ -205,7 +121,7 @@ std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, i
       Group group{size, depth, std::move(own), {}, 1};
       group.all = regrets(group.variants);
       for (const auto& [variant, cell] : group.variants) {
-        const std::string* chosen = taken_by(rows, cell, {size.nodes, size.heads, 0, precision});
+        const std::string* chosen = taken_by(rows, cell, kind.asked(size.nodes, size.heads, 0));
         group.now = std::max(group.now, chosen ? cell.at(*chosen) / best_of(cell) : HUGE_VAL);
       }
       groups.push_back(std::move(group));
@@ -214,17 +130,10 @@ std::vector<Group> groups_of(const Cells& cells, const std::vector<Row>& rows, i
   return groups;
 }
 
-// Whether a choice may stand for trees: it keeps the rule, or nobody does and it is the best on the whole.
-bool allowed(const std::map<std::string, Regret>& all, const std::string& name) {
-  const auto own = all.find(name);
-  if (own == all.end()) return false;
-  return can_be_kept(all) ? own->second.worst <= kMostTimes : own == choice_of(all);
-}
-
 // Whether a row may decide every measured group within its bounds.
-bool fits(const Row& row, const std::vector<Group>& groups, int precision) {
+bool fits(const Row& row, const std::vector<Group>& groups, const Kind& kind) {
   return std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
-    return !dispatch::holds(row, group.asked(precision)) || allowed(group.all, row.implementation);
+    return !dispatch::holds(row, group.asked(kind)) || allowed(group.all, row.implementation);
   });
 }
 
@@ -237,8 +146,8 @@ int up_to(const std::set<int>& numbers, int number) { return number == *numbers.
 
 // Rows for named depths, to stand before `rows`: for groups where those break the rule and one implementation keeps it,
 // or breaks it by less.
-std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, int precision) {
-  const std::vector<Group> groups = groups_of(cells, rows, precision);
+std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, const Kind& kind) {
+  const std::vector<Group> groups = groups_of(cells, rows, kind);
   std::vector<Row> found;
   for (const Group& group : groups) {
     if (group.now <= kMostTimes || group.all.empty()) continue;
@@ -250,11 +159,10 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
       if (other.size.heads == group.size.heads) nodes.insert(other.size.nodes);
       if (other.size == group.size) depths.insert(other.depth);
     }
-    Row row;
+    Row row = kind.row();
     row.min_heads = after_smaller(heads, group.size.heads), row.max_heads = up_to(heads, group.size.heads);
     row.min_nodes = after_smaller(nodes, group.size.nodes), row.max_nodes = up_to(nodes, group.size.nodes);
     row.min_depth = after_smaller(depths, group.depth), row.max_depth = group.depth;
-    row.precision = precision;
     row.implementation = kept(better->first);
     // Bounds that the measured trees do not ask for go, but one on the depth stays.
     for (auto& [bound, none] : std::initializer_list<std::pair<int Row::*, int>>{
@@ -262,7 +170,7 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
       Row wider = row;
       wider.*bound = none;
       const bool some_depth = wider.min_depth > 0 || wider.max_depth < INT_MAX;
-      if (some_depth && fits(wider, groups, precision)) row = wider;
+      if (some_depth && fits(wider, groups, kind)) row = wider;
     }
     found.push_back(row);
   }
@@ -277,7 +185,7 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
     for (std::size_t j = i + 1; j < found.size();) {
       const Row both = hull(found[i], found[j]);
       const bool some_depth = both.min_depth > 0 || both.max_depth < INT_MAX;
-      if (found[i].implementation != found[j].implementation || !some_depth || !fits(both, groups, precision)) {
+      if (found[i].implementation != found[j].implementation || !some_depth || !fits(both, groups, kind)) {
         ++j;
         continue;
       }
@@ -292,8 +200,8 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
     std::vector<Row> all = fewer;
     all.insert(all.end(), rows.begin(), rows.end());
     const bool idle = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
-      if (!dispatch::holds(found[i], group.asked(precision))) return true;
-      const std::string* chosen = taken_by(all, group.variants.begin()->second, group.asked(precision));
+      if (!dispatch::holds(found[i], group.asked(kind))) return true;
+      const std::string* chosen = taken_by(all, group.variants.begin()->second, group.asked(kind));
       return chosen && allowed(group.all, *chosen);
     });
     if (idle)
@@ -304,34 +212,16 @@ std::vector<Row> depth_rows(const Cells& cells, const std::vector<Row>& rows, in
   return found;
 }
 
-std::string where(Size size, const Variant& variant) {
-  return text("T=", size.nodes, " heads=", size.heads, " ", variant.text);
-}
-
-std::string ratio_text(double ratio) {
-  const int hundredths = static_cast<int>(std::lround(ratio * 100));
-  return text(hundredths / 100, ".", hundredths % 100 < 10 ? "0" : "", hundredths % 100);
-}
-
-// Precisions that were asked for by name.
-std::set<int> explicit_precisions(const Timings& timings) {
-  std::set<int> asked;
-  for (const Timing& t : timings.cells)
-    if (t.precision != CANOPY_PRECISION_DEFAULT) asked.insert(t.precision);
-  return asked;
-}
-
 }  // namespace
 
 std::vector<Row> rows_from(const Timings& timings) {
   std::vector<Row> rows;
-  const auto add = [&](const Cells& cells, int precision) {
-    const std::vector<Row> plain = rows_of(cells, precision), deep = depth_rows(cells, plain, precision);
+  for (const Kind& kind : kinds_of(timings)) {
+    const Cells cells = cells_of(timings, kind);
+    const std::vector<Row> plain = rows_of(cells, kind), deep = depth_rows(cells, plain, kind);
     for (const auto& list : {deep, plain}) rows.insert(rows.end(), list.begin(), list.end());
-  };
-  for (const int precision : explicit_precisions(timings)) add(cells_of(timings, precision), precision);
-  const Cells cells = cells_of(timings, CANOPY_PRECISION_DEFAULT);
-  add(cells, -1);
+  }
+  const Cells cells = cells_of(timings, {});
 
   // Geometric mean of the ratios to the best; an implementation that refuses many shapes is not the first to fall back
   // on.
@@ -356,44 +246,6 @@ std::vector<Row> rows_from(const Timings& timings) {
   return rows;
 }
 
-Verdict judge_table(const std::vector<Row>& rows, const Timings& timings) {
-  Verdict verdict;
-  std::set<int> asked = explicit_precisions(timings);
-  asked.insert(CANOPY_PRECISION_DEFAULT);
-  for (const int precision : asked)
-    for (const auto& [size, variants] : cells_of(timings, precision)) {
-      const auto whole = regrets(variants);
-      for (const auto& [variant, cell] : variants) {
-        const std::string cell_name = where(size, variant);
-        const std::string* const chosen = taken_by(rows, cell, {size.nodes, size.heads, variant.depth, precision});
-        const std::string* const unnamed = taken_by(rows, cell, {size.nodes, size.heads, 0, precision});
-        if (!chosen || !unnamed) {
-          verdict.broken.push_back(text(cell_name, ": no row leads to anything that was measured"));
-          continue;
-        }
-        const double best = best_of(cell), ratio = cell.at(*chosen) / best, ratio_unnamed = cell.at(*unnamed) / best;
-        const auto winner = std::min_element(cell.begin(), cell.end(),
-                                             [](const auto& a, const auto& b) { return a.second < b.second; });
-        const auto says = [&](const std::string& name, double times) {
-          return text(name, " takes ", ratio_text(times), " times ", winner->first);
-        };
-        verdict.worst_unnamed = std::max(verdict.worst_unnamed, ratio_unnamed);
-        if (ratio > verdict.worst) verdict.worst = ratio, verdict.worst_cell = cell_name;
-        if (ratio_unnamed > kMostTimes && can_be_kept(whole) && whole.count(*unnamed))
-          verdict.broken.push_back(text(cell_name, ", no depth named: ", says(*unnamed, ratio_unnamed)));
-        if (ratio <= kMostTimes) continue;
-        Variants alike;  // the trees of this depth
-        for (const auto& [other, times] : variants)
-          if (other.depth == variant.depth) alike.emplace(other, times);
-        const auto all = regrets(alike);
-        const bool unseen =
-            !can_be_kept(all) && (allowed(all, *chosen) || (!whole.empty() && *chosen == choice_of(whole)->first));
-        (unseen ? verdict.unseen : verdict.broken).push_back(text(cell_name, ": ", says(*chosen, ratio)));
-      }
-    }
-  return verdict;
-}
-
 std::string format_rows(const std::vector<Row>& rows) {
   constexpr const char* precisions[] = {"DEFAULT", "FP32", "PRECISE", "HALF", "FAST"};
   std::string out;
@@ -406,6 +258,7 @@ std::string format_rows(const std::vector<Row>& rows) {
     if (row.min_depth > 0) out += text(".min_depth = ", row.min_depth, ", ");
     if (row.max_depth < INT_MAX) out += text(".max_depth = ", row.max_depth, ", ");
     if (row.precision >= 0) out += text(".precision = CANOPY_PRECISION_", precisions[row.precision], ", ");
+    if (row.stash) out += ".stash = true, ";
     out += text(".implementation = \"", row.implementation, "\"},\n");
   }
   return out;

@@ -23,6 +23,7 @@ struct Timing {
   std::string variant;       // the rest of the cell: tree, state, cache ...
   double median = 0;         // any unit
   int depth = 0;             // of the deepest node
+  bool stash = false;        // u was stored too, in default precision
 };
 
 // A machine's cells, as result files or a run of `canopy tune` give them.
@@ -43,8 +44,8 @@ Error read_timings(std::string_view text, std::string_view file, int device, Tim
 // keeps the rule, since the winner depends on the tree, it is the one with the least mean ratio. One within 2% of the
 // best that is already the choice for the next larger T stays. Before them stand rows with a bound on the depth: for
 // trees where that choice breaks the rule and another keeps it on all of their depth; as few and as wide as the rule
-// allows. Explicit precisions have rows of their own where they were measured. Last come all implementations without a
-// condition, for problems that the first choice refuses.
+// allows. Calls that store u and explicit precisions have rows of their own where they were measured. Last come all
+// implementations without a condition, for problems that the first choice refuses.
 std::vector<dispatch::Row> rows_from(const Timings& timings);
 
 // The worst cell of a table for callers who name the depth, and all that break the rule of kMostTimes: `unseen` where

@@ -24,6 +24,7 @@ std::string variant_of(const Json& cell) {
   for (const char* key : {"K", "V"}) out += text(" ", key, "=", cell.at(key).get<int>());
   out += text(" HV/H=", cell.at("HV").get<int>() / cell.at("H").get<int>(), " state ",
               cell.at("state").get<std::string>(), " ", cell.at("cache").get<std::string>());
+  if (cell.value("stash", false)) out += ", u stored";
   if (cell.contains("threads")) out += text(" threads ", cell.at("threads").get<int>());
   return out;
 }
@@ -69,6 +70,7 @@ Error read_timings(std::string_view source, std::string_view file, int device, T
       timing.nodes = record.at("T");
       timing.variant = variant_of(record);
       timing.median = record.at("median_us");
+      timing.stash = record.value("stash", false);
       timing.depth = record.at("depth");
       if (timing.depth < 0 || timing.depth >= CANOPY_MAX_NODES)
         return Error::invalid(

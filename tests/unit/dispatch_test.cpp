@@ -126,16 +126,18 @@ TEST(Dispatch, TheTableOfTheH200GoesByDepthWhereItIsNamed) {
   EXPECT_EQ(choice({.nodes = 128, .heads = 32, .precision = fp32}), "cuda_serial_resident");
 }
 
-// A stored u makes the tensor-core kernels' default precise, fp32 where the inputs are (src/precision.hpp); nothing is
-// run.
-TEST(Dispatch, AStashAsksTheRowsOfWhatItIsComputedIn) {
+// A stored u makes the tensor-core kernels' default precise, fp32 where the inputs are (src/precision.hpp); the rows of
+// calls with a stash are for the former. Nothing is run.
+TEST(Dispatch, AStashAsksItsOwnRowsAndThoseOfWhatItIsComputedIn) {
   Call call(5);
   host::HostTensor u = host::HostTensor::make(CANOPY_F32, {1, 5, 2, 8});
   const auto asked = [&](int device, int input, int precision, bool stash) {
     VerifyParams params = call.params;
     params.problem.device = device, params.problem.q.dtype = input, params.precision = precision;
     if (stash) params.stash_u = u.view();
-    return dispatch::asked(params).precision;
+    const dispatch::Asked found = dispatch::asked(params);
+    EXPECT_EQ(found.stash, stash && device == CANOPY_CUDA && precision == 0 && input != CANOPY_F32);
+    return found.precision;
   };
   EXPECT_EQ(asked(CANOPY_CUDA, CANOPY_BF16, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_PRECISE);
   EXPECT_EQ(asked(CANOPY_CUDA, CANOPY_F16, CANOPY_PRECISION_DEFAULT, true), CANOPY_PRECISION_PRECISE);
