@@ -80,6 +80,8 @@ int run(const CLI::App& command, Options options) {
   options.spec.seed = options.spec.family.seed;
   const bool device = options.device == "cuda";
   if (options.commit && !device) return fail("--commit: expected --device cuda with it");
+  if (options.effort.stash && (!device || options.commit))
+    return fail("--stash: expected --device cuda and no --commit with it");
   if (device)
     if (const std::string why = host::device_missing(); !why.empty())
       return fail(fmt::format("--device cuda: {}; expected a machine with an NVIDIA GPU, or --device cpu", why));
@@ -137,6 +139,7 @@ void add_bench_command(CLI::App& app, int& status) {
       ->check(CLI::Range(1, 100000));
   command->add_flag("--cold", options->cold, "CPU: fill the caches with something else before each run");
   command->add_flag("--commit", options->commit, "cuda: commit of all layers in one launch beside a device copy");
+  command->add_flag("--stash", effort.stash, "cuda: u and l are stored too, for a commit by stash");
   command->add_option("--layers", options->layers, "layers of --commit")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -23,6 +23,7 @@ struct Effort {
   bool warm = true, cold = false;
   int checked = INT_MAX;  // sequences whose outputs are compared with the oracle, from the first live one to the last
   bool timed = true;      // false: errors only
+  bool stash = false;     // GPU: u and l are stored too
 };
 
 // An implementation at one precision, as it is asked for.
@@ -49,6 +50,7 @@ struct BenchCell {
   std::string error_of = "o in f32";    // what `check` looked at, as records say it
   Check check;                          // against the oracle
   std::optional<Check> timed;           // of o as the timed calls write it, where that is another type
+  std::optional<Check> stored;          // of u, where it is stored
   double flops = 0;                     // 0: not counted
   std::size_t stated = 0, touched = 0;  // bytes of workspace: asked for; of pages in use, CPU only
 };
@@ -59,6 +61,7 @@ struct BenchShape {
   Problem view;
   int depth = 0, copies = 1, checked = 0;
   double bytes = 0;  // inputs, state and outputs, each once
+  bool stash = false;
   std::vector<BenchCell> cells;
 };
 

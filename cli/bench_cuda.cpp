@@ -21,39 +21,66 @@ struct Ready {
   DeviceMemory workspace;
 };
 
-// One run with o of this type in memory of its own, NaN at first, and its error over the sequences that the oracle ran.
-Result<Check> check_once(const Ready& ready, VerifyParams params, canopy_dtype output, DeviceMemory& memory,
-                         const Oracle& oracle) {
-  params.precision = ready.contender.precision;
-  params.o.data = memory.data(), params.o.dtype = output;
-  const Problem& p = params.problem;
-  const VerifyImplementation& implementation = *ready.contender.implementation;
-  if (std::string why = implementation.refuses(params); !why.empty()) return Error::unsupported(why);
-  if (Error error = memory.fill(0xff); !error.ok()) return error;
-  if (Error error = implementation.run(params, ready.workspace.data(), nullptr); !error.ok()) return error;
-  if (Error error = host::device_synchronize(); !error.ok()) return error;
-  const auto checked = static_cast<std::int64_t>(oracle.checked.size());
-  host::HostTensor o = host::HostTensor::make(output, {checked, p.nodes, p.heads_v, p.dim_v});
-  const std::size_t bytes = checked ? o.bytes.size() / oracle.checked.size() : 0;  // of a sequence
-  for (std::size_t place = 0; place < oracle.checked.size(); ++place)
-    if (Error error = memory.download(&o.bytes[place * bytes], bytes, oracle.checked[place] * bytes); !error.ok())
-      return error;
-  const Tolerance tolerance = tolerance_of(implementation, ready.contender.precision);
-  return check_rows(oracle, oracle.o, o, tolerance.relative, tolerance.absolute);
+// What o, and a stored u, may be off by. A stored u makes the default of tensor-core kernels precise
+// (src/precision.hpp).
+Tolerance allowed(const Ready& ready, const VerifyParams& params) {
+  Tolerance own = tolerance_of(*ready.contender.implementation, ready.contender.precision);
+  if (!params.stash_u.data || ready.contender.precision != CANOPY_PRECISION_DEFAULT) return own;
+  const Tolerance precise = tolerance_of(*ready.contender.implementation, CANOPY_PRECISION_PRECISE);
+  return {std::min(own.relative, precise.relative), std::min(own.absolute, precise.absolute)};
 }
 
-// The error of o in f32, which no rounding hides, by a call of its own, and of o as it is timed.
-Error check_both(const Ready& ready, const VerifyParams& params, DeviceMemory& memory, const Oracle& oracle,
+// Rows of the sequences that the oracle ran, of a [B,T,HV,V] tensor in device memory, against what they should be.
+Result<Check> check_tensor(const DeviceMemory& memory, canopy_dtype dtype, const Problem& p, const Oracle& oracle,
+                           const std::vector<double>& reference, const Tolerance& tolerance) {
+  const auto checked = static_cast<std::int64_t>(oracle.checked.size());
+  host::HostTensor rows = host::HostTensor::make(dtype, {checked, p.nodes, p.heads_v, p.dim_v});
+  const std::size_t bytes = checked ? rows.bytes.size() / oracle.checked.size() : 0;  // of a sequence
+  for (std::size_t place = 0; place < oracle.checked.size(); ++place)
+    if (Error error = memory.download(&rows.bytes[place * bytes], bytes, oracle.checked[place] * bytes); !error.ok())
+      return error;
+  return check_rows(oracle, reference, rows, tolerance.relative, tolerance.absolute);
+}
+
+// Outputs that are looked at; u only where it is stored.
+struct Outputs {
+  DeviceMemory o, u;
+};
+
+// One run with o of this type in memory of its own, NaN at first like u, and its error over the sequences that the
+// oracle ran.
+Result<Check> check_once(const Ready& ready, VerifyParams params, canopy_dtype output, Outputs& memory,
+                         const Oracle& oracle) {
+  params.precision = ready.contender.precision;
+  params.o.data = memory.o.data(), params.o.dtype = output;
+  if (params.stash_u.data) params.stash_u.data = memory.u.data();
+  const VerifyImplementation& implementation = *ready.contender.implementation;
+  if (std::string why = implementation.refuses(params); !why.empty()) return Error::unsupported(why);
+  for (DeviceMemory* each : {&memory.o, &memory.u})
+    if (Error error = each->data() ? each->fill(0xff) : Error{}; !error.ok()) return error;
+  if (Error error = implementation.run(params, ready.workspace.data(), nullptr); !error.ok()) return error;
+  if (Error error = host::device_synchronize(); !error.ok()) return error;
+  return check_tensor(memory.o, output, params.problem, oracle, oracle.o, allowed(ready, params));
+}
+
+// The error of o in f32, which no rounding hides, by a call of its own, and of o as it is timed; of u by the latter.
+Error check_both(const Ready& ready, const VerifyParams& params, Outputs& memory, const Oracle& oracle,
                  BenchCell& cell) {
   const auto timed_type = static_cast<canopy_dtype>(params.o.dtype);
   const auto exact = check_once(ready, params, CANOPY_F32, memory, oracle);
   if (!exact) return exact.error();
   cell.check = *exact;
-  if (timed_type == CANOPY_F32) return {};
-  const auto timed = check_once(ready, params, timed_type, memory, oracle);
-  if (!timed) return timed.error();
-  cell.timed = *timed;
-  cell.check.passed = cell.check.passed && timed->passed;
+  if (timed_type != CANOPY_F32) {
+    const auto timed = check_once(ready, params, timed_type, memory, oracle);
+    if (!timed) return timed.error();
+    cell.timed = *timed;
+    cell.check.passed = cell.check.passed && timed->passed;
+  }
+  if (!params.stash_u.data) return {};
+  const auto stored = check_tensor(memory.u, CANOPY_F32, params.problem, oracle, oracle.u, allowed(ready, params));
+  if (!stored) return stored.error();
+  cell.stored = *stored;
+  cell.check.passed = cell.check.passed && stored->passed;
   return {};
 }
 
@@ -84,12 +111,15 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   auto shape = shape_of(problem, spec, family);
   if (!shape) return shape.error();
   shape->checked = static_cast<int>(oracle.checked.size());
+  shape->stash = effort.stash;
+  const double heads = double(shape->view.batch) * shape->view.nodes * shape->view.heads_v;
+  if (effort.stash) shape->bytes += heads * (shape->view.dim_v + 1) * sizeof(float);
   const host::DeviceInfo info = host::device_info();
   shape->copies =
       effort.timed && effort.cold
           ? host::copies_for(std::clamp(static_cast<int>(2 * info.l2_bytes / shape->bytes) + 1, 2, kMostCopies))
           : 1;
-  auto made = DeviceCopies::make(problem, problem.tensors.at("q").dtype, shape->copies);
+  auto made = DeviceCopies::make(problem, problem.tensors.at("q").dtype, shape->copies, effort.stash);
   if (!made) return made.error();
   DeviceCopies& copies = *made;
   const VerifyParams first = copies.params(0);
@@ -98,8 +128,10 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
   const auto contenders = contenders_for(effort.contenders, first);
   if (!contenders) return contenders.error();
   const std::int64_t rows = std::int64_t{first.problem.batch} * first.problem.nodes * first.problem.heads_v;
-  DeviceMemory output(static_cast<std::size_t>(rows) * first.problem.dim_v * sizeof(float));
-  if (!output.data()) return Error{CANOPY_INTERNAL, "device memory: an output in f32 is not to be had"};
+  const std::size_t row_bytes = static_cast<std::size_t>(rows) * first.problem.dim_v * sizeof(float);
+  Outputs output{DeviceMemory(row_bytes), effort.stash ? DeviceMemory(row_bytes) : DeviceMemory()};
+  if (!output.o.data() || (effort.stash && !output.u.data()))
+    return Error{CANOPY_INTERNAL, "device memory: outputs in f32 are not to be had"};
   std::vector<Ready> ready;
   std::vector<BenchCell> cells;
   for (const Contender& contender : *contenders) {
@@ -139,14 +171,15 @@ Result<BenchShape> measure_on_device(const Effort& effort, host::HostProblem& pr
     cell.contender = name, cell.computes = false;
     cells.push_back(cell);
   };
-  const bool set = effort.contenders == "fast" || effort.contenders == "all";
+  // With a stash the plan is the same as without, and the floor kernel stores no u.
+  const bool set = (effort.contenders == "fast" || effort.contenders == "all") && !effort.stash;
   if (set || names(effort.contenders, "plan"))
     add("plan", [&](int i, void* stream) {
       Problem bare = copies.params(i).problem;
       void* const plan = const_cast<void*>(std::exchange(bare.trees.plan, nullptr));  // in memory of the copies
       return make_plans(bare, plan, copies.plan_bytes(), stream);
     });
-  if ((set || names(effort.contenders, "floor")) && host::device_floor(first, nullptr).ok())
+  if ((set || (names(effort.contenders, "floor") && !effort.stash)) && host::device_floor(first, nullptr).ok())
     add("floor", [&](int i, void* stream) { return host::device_floor(copies.params(i), stream); });
   if (Error error = time_both(effort, launches, cells, *shape); !error.ok()) return error;
   return shape;

@@ -25,16 +25,16 @@ std::string strategy_of(const std::string& contender) {
   return names_a_device(name) ? name.substr(name.find('_') + 1) : name;
 }
 
-// Precisions that run the same code as the default, without a stash: fp32 on the CPU and where the recurrence is
-// walked, precise in the series, half in the rest of those on tensor cores.
-std::vector<std::string> same_as_default(const VerifyImplementation& implementation) {
+// Precisions that run the same code as the default: fp32 on the CPU and where the recurrence is walked, precise in the
+// series, half in the rest of those on tensor cores, which a stored u makes precise.
+std::vector<std::string> same_as_default(const VerifyImplementation& implementation, bool stash) {
   const std::string name = implementation.name;
   const auto any = [&](std::initializer_list<const char*> parts) {
     return std::any_of(parts.begin(), parts.end(),
                        [&](const char* part) { return name.find(part) != std::string::npos; });
   };
   if (implementation.device == CANOPY_CPU || any({"serial", "hybrid"})) return {"fp32"};
-  return {any({"neumann", "squaring"}) ? "precise" : "half"};
+  return {stash || any({"neumann", "squaring"}) ? "precise" : "half"};
 }
 
 // What the driver's tool says of the GPU, values with commas between them; "" where there is none.
@@ -68,7 +68,7 @@ Result<std::vector<Contender>> contenders_for(const std::string& wanted, const V
     const std::string name = implementation.name;
     if (implementation.device != given.problem.device) continue;
     if (wanted != "all" && !names(wanted, name) && (wanted != "fast" || name.rfind("reference_", 0) == 0)) continue;
-    const auto same = same_as_default(implementation);
+    const auto same = same_as_default(implementation, given.stash_u.data != nullptr);
     for (int precision = 0; precision <= (every_precision ? CANOPY_PRECISION_FAST : 0); ++precision) {
       if (precision != 0 && same.front() == dispatch::kPrecisions[precision]) continue;
       VerifyParams params = given;
@@ -135,6 +135,7 @@ Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& eff
                    {"V", p.dim_v},
                    {"input", name_of(shape.spec.input)},
                    {"state", name_of(shape.spec.state)}});
+  if (shape.stash) json["stash"] = true;
   const auto four_digits = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
   if (timed) {
     json["cache"] = cell.cache;
@@ -154,6 +155,8 @@ Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& eff
     json["error_of"] = cell.error_of;
     if (cell.timed)
       json["relative_timed"] = cell.timed->deviation.finite ? finite(cell.timed->deviation.relative) : Json(nullptr);
+    if (cell.stored)
+      json["relative_u"] = cell.stored->deviation.finite ? finite(cell.stored->deviation.relative) : Json(nullptr);
     if (shape.checked < p.batch) json["checked_sequences"] = shape.checked;
   }
   if (cell.stated > 0) json["workspace_bytes"] = cell.stated;

@@ -27,7 +27,7 @@ constexpr const char* kFields[] = {
     "id", "measure", "device", "family", "name", "T", "top_k", "depth", "seed", "trees", "B", "H", "HV", "K",
     "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "contenders", "threads",
     "repeat", "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers",
-    "rounds"
+    "rounds", "stash"
     // clang-format on
 };
 
@@ -73,6 +73,8 @@ host::ProblemSpec spec_of(const Json& request) {
   return spec;
 }
 
+bool on_gpu(const Json& request) { return request.value("device", "cpu") == "cuda"; }
+
 Effort effort_of(const Json& request) {
   Effort effort;
   effort.contenders = request.value("contenders", "fast");
@@ -82,7 +84,16 @@ Effort effort_of(const Json& request) {
   effort.replay_seconds = request.value("replay_seconds", effort.replay_seconds);
   effort.share = request.value("share", effort.share), effort.least = request.value("least", effort.least);
   effort.checked = request.value("checked", INT_MAX);
-  effort.timed = request.value("measure", "time") == "time";
+  const std::string measure = request.value("measure", "time");
+  effort.timed = measure == "time";
+  const Json stash = request.value("stash", Json(false));
+  if (!stash.is_boolean()) throw std::invalid_argument("stash: expected true or false, got " + stash.dump());
+  effort.stash = stash.get<bool>();
+  if (effort.stash && (!on_gpu(request) || (measure != "time" && measure != "accuracy")))
+    throw std::invalid_argument(
+        fmt::format("stash: expected with device cuda and measure time or accuracy, got device {}, measure {}; leave "
+                    "it out, or use that device and one of these",
+                    request.value("device", "cpu"), measure));
   const Json caches = request.value("caches", Json::array({"warm"}));
   effort.warm = effort.cold = false;
   for (const Json& cache : caches) (cache == "cold" ? effort.cold : effort.warm) = true;
@@ -99,8 +110,6 @@ void add_inputs(const Json& request, Json& record) {
   for (const char* key : {"keys", "cosine", "gates", "betas", "raw_gates", "l2norm"})
     if (request.contains(key)) record[key] = request[key];
 }
-
-bool on_gpu(const Json& request) { return request.value("device", "cpu") == "cuda"; }
 
 // The host's part of a request for a GPU.
 struct Prepared {

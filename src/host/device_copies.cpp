@@ -18,7 +18,7 @@ void shift(T*& pointer, std::size_t bytes) {
 
 }  // namespace
 
-Result<DeviceCopies> DeviceCopies::make(HostProblem& problem, canopy_dtype output, int copies) {
+Result<DeviceCopies> DeviceCopies::make(HostProblem& problem, canopy_dtype output, int copies, bool stash) {
   if (const std::string why = device_missing(); !why.empty())
     return Error::unsupported(text("device = 1 (cuda): ", why, "; use the CPU"));
   auto view = problem.problem();
@@ -35,8 +35,10 @@ Result<DeviceCopies> DeviceCopies::make(HostProblem& problem, canopy_dtype outpu
   out.plan_bytes_ = plans_bytes(p);
   const std::size_t plan_at = out.stride_;
   out.output_at_ = out.stride_ += aligned(out.plan_bytes_);
-  out.output_bytes_ = static_cast<std::size_t>(p.batch) * p.nodes * p.heads_v * p.dim_v * size_of(output);
-  out.stride_ += aligned(out.output_bytes_);
+  const std::size_t heads = static_cast<std::size_t>(p.batch) * p.nodes * p.heads_v;
+  out.output_bytes_ = heads * p.dim_v * size_of(output);
+  const std::size_t u_at = out.stride_ += aligned(out.output_bytes_);
+  if (stash) out.stride_ += aligned(heads * p.dim_v * sizeof(float)) + aligned(heads * sizeof(float));
   out.memory_ = DeviceMemory(out.stride_ * static_cast<std::size_t>(copies));
   char* const base = static_cast<char*>(out.memory_.data());
   if (!base)
@@ -65,6 +67,15 @@ Result<DeviceCopies> DeviceCopies::make(HostProblem& problem, canopy_dtype outpu
   p.trees.plan = base + plan_at;
   const std::int64_t row = std::int64_t{p.heads_v} * p.dim_v;
   out.first_.o = {base + out.output_at_, output, 0, {p.batch * p.nodes * row, p.nodes * row, row, p.dim_v, 1}};
+  if (stash) {
+    out.first_.stash_u = out.first_.o;
+    out.first_.stash_u.data = base + u_at, out.first_.stash_u.dtype = CANOPY_F32;
+    const std::int64_t of_sequence = std::int64_t{p.nodes} * p.heads_v;
+    out.first_.stash_l = {base + u_at + aligned(heads * p.dim_v * sizeof(float)),
+                          CANOPY_F32,
+                          0,
+                          {p.batch * of_sequence, of_sequence, p.heads_v, 1}};
+  }
   if (Error error = device_synchronize(); !error.ok()) return error;
   for (int i = 1; i < copies; ++i)
     if (Error error = device_copy(base + i * out.stride_, base, out.stride_, nullptr); !error.ok()) return error;
@@ -76,7 +87,8 @@ VerifyParams DeviceCopies::params(int copy) const {
   const std::size_t by = stride_ * static_cast<std::size_t>(copy);
   VerifyParams own = first_;
   Problem& p = own.problem;
-  for (canopy_tensor* tensor : {&p.q, &p.k, &p.v, &p.g, &p.beta, &p.a, &p.b, &p.a_log, &p.dt_bias, &p.state, &own.o})
+  for (canopy_tensor* tensor : {&p.q, &p.k, &p.v, &p.g, &p.beta, &p.a, &p.b, &p.a_log, &p.dt_bias, &p.state, &own.o,
+                                &own.stash_u, &own.stash_l})
     shift(tensor->data, by);
   for (const std::int32_t** pointer : {&p.trees.parents, &p.trees.next_token, &p.trees.next_sibling, &p.trees.count})
     shift(*pointer, by);

@@ -1,4 +1,4 @@
-// Copies of one planned problem, each with an output of its own, in one block of device memory: what cold runs go round
+// Copies of one planned problem, each with outputs of its own, in one block of device memory: what cold runs go round
 // over.
 #pragma once
 
@@ -9,9 +9,10 @@ namespace canopy::host {
 class DeviceCopies {
  public:
   // The first copy is sent over and planned, the others are copied from it on the device.
-  static Result<DeviceCopies> make(HostProblem& problem, canopy_dtype output, int copies);
+  // `stash`: each has a u and an l too.
+  static Result<DeviceCopies> make(HostProblem& problem, canopy_dtype output, int copies, bool stash = false);
   int size() const { return size_; }
-  // Params of a copy, with its plan and its output; default precision, no stash.
+  // Params of a copy, with its plan and its outputs; default precision.
   VerifyParams params(int copy) const;
   // Bytes of the first copy's plan.
   std::size_t plan_bytes() const { return plan_bytes_; }
