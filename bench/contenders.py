@@ -43,7 +43,7 @@ def strategy_of(name: str) -> str:
 
 
 def same_as_default(name: str) -> list[str]:
-    """Precisions that run the code of the default (cli/bench_record.cpp)."""
+    """Precisions that run the code of the default, without a stash (cli/bench_record.cpp)."""
     return ["fp32"] if name.startswith("cpu_") or "serial" in name else ["half"]
 
 
@@ -92,12 +92,12 @@ def registry(environment: dict[str, Any]) -> list[Contender]:
     return from_program(environment) + torch_contenders()
 
 
-def contending(cells: list[dict[str, Any]], near: float = 1.1) -> list[str]:
+def contending(cells: list[dict[str, Any]], near: float = 1.1, stash: bool = False) -> list[str]:
     """Who can win: implementations at default precision that the dispatcher may pick and that on some of these cells took at most `near`
-    times the best; with them what tables divide by, however slow, the serial kernels and the fused one."""
+    times the best; with them what tables divide by, however slow, the serial kernels and the fused one. `stash`: of cells that store u."""
     groups: dict[Any, dict[str, float]] = collections.defaultdict(dict)
     for cell in cells:
-        free = cell.get("precision") == "default" and cell.get("passed") and not cell.get("named_only")
+        free = cell.get("precision") == "default" and bool(cell.get("stash")) == stash and cell.get("passed") and not cell.get("named_only")
         if free and cell["contender"].partition("_")[0] in ("cpu", "cuda") and "_commit_" not in cell["contender"]:
             at = tuple(cell.get(name) for name in ("B", "T", "family", "depth", "HV", "state", "cache"))
             groups[at][cell["contender"]] = cell["median_us"]

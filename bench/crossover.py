@@ -77,7 +77,7 @@ def by_tree(results: Results, machine: str) -> Iterator[tuple[tuple[int, int, st
     device, cache = results.device(machine), results.cache(machine)
     groups: dict[Any, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for cell in results.cells[machine]:
-        if cell["cache"] == cache and cell.get("keys", "random") == "random" and not cell.get("raw_gates"):
+        if cell["cache"] == cache and cell.get("keys", "random") == "random" and not (cell.get("raw_gates") or cell.get("stash")):
             groups[cell["B"], cell["HV"], cell["state"]][cell["T"], cell["family"], cell["depth"]][cell["contender"]] = cell["median_us"]
     for key, trees in sorted(groups.items()):
         for kind in SERIAL:

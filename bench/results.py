@@ -65,8 +65,8 @@ class Results:
         return f"{self.hardware(machine)} (commit {self.machines.get(machine, {}).get('commit', 'unknown')})"
 
     def find(self, machine: str, **wanted: Any) -> list[Record]:
-        """The cells with these fields; H16 HV32 and an fp32 state unless asked otherwise."""
-        wanted = {"HV": 32, "state": "f32"} | wanted
+        """The cells with these fields; H16 HV32, an fp32 state and o alone unless asked otherwise."""
+        wanted = {"HV": 32, "state": "f32", "stash": None} | wanted
         return [cell for cell in self.cells.get(machine, []) if all(cell.get(name) == value for name, value in wanted.items())]
 
     def best_first(self, machine: str, T: int, **wanted: Any) -> list[Record]:

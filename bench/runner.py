@@ -22,7 +22,7 @@ from records import Record
 
 Request = dict[str, Any]
 KINDS = {"time": "cell", "commit": "cell", "accuracy": "accuracy", "memory": "memory", "rounds": "rounds"}
-SHAPE = ("B", "T", "H", "HV", "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm")
+SHAPE = ("B", "T", "H", "HV", "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "stash")
 
 
 class Failed(Exception):

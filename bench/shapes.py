@@ -8,10 +8,12 @@
     real       the published trees of data/trees
     grid       depth by width: spines whose levels all have the same number of nodes
     as called  raw gates and the L2 norm inside the kernel, beside gates and normalised keys that are given (GPU)
+    stash      o and the u of every node, which a commit by stash reads: small trees and large at every batch (GPU)
     alike      chains whose keys lean on one vector, beside those of random keys: what a series loses by depth (GPU)
     commit     the state after the accepted path, all layers in one launch (GPU)
 
-On a GPU the core, which most tables are made of, is measured first, by every contender in every precision and with longer replays. The
+On a GPU the core, which most tables are made of, is measured first, by every contender in every precision and with longer replays; with a
+stash by every contender in default precision. The
 rest is asked of the contenders that came near the best somewhere in the core (bench/sweep.py) and in the order of its weight, so that a
 run that was cut off lacks what matters least.
 """
@@ -43,6 +45,11 @@ CORE: dict[str, Any] = {"contenders": "all", "replay_seconds": 1e-3, "share": 0.
 QUICK: dict[str, dict[str, Any]] = {"cpu": {"repeat": 5, "most_seconds": 0.3}, "cuda": {}}
 CORE_TREES = {"chain": (2, 4, 8, 16, 32, 64, 128, 256), "best-first-4": (3, 8, 16, 32, 64, 128, 256), "balanced-2": (64, 128, 256)}
 PLAIN = ("chain", "best-first-4")
+ENDS = (1, 16)  # batches of what tables compare on a GPU
+# With a stash: of half the time of the others, in replays long beside what one costs.
+STASH: dict[str, Any] = {"replay_seconds": 4e-4, "share": 0.012}
+STASH_TREES = {"chain": (1, 2, 4, 8, 16, 32, 64, 128, 256), "best-first-4": (4, 8, 16, 32, 64, 128, 256)}
+STASH_FEW = (4, 16, 64, 256)  # of 48 value heads
 ALIKE: dict[str, Any] = {"keys": "similar", "cosine": 0.9}
 AS_CALLED: dict[str, Any] = {"raw_gates": True, "l2norm": True}  # as a model calls the layer
 LEVELS, WIDTHS = (2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8, 16, 32, 64, 128)
@@ -103,10 +110,17 @@ def core(batch: int) -> Iterator[Request]:
         yield of_family("cuda", "best-first-4", nodes, batch) | AS_CALLED | {"name": "best-first-4, raw gates and norm"}
 
 
+def stash(batch: int, sizes: tuple[int, ...] = (), **more: Any) -> Iterator[Request]:
+    """Calls that store u, of all sizes or of these."""
+    for label, all_sizes in STASH_TREES.items():
+        for nodes in sizes or all_sizes:
+            yield of_family("cuda", label, nodes, batch, stash=True, **more) | {"name": f"{label}, u stored"}
+
+
 def weight(request: Request) -> int:
     """How much of the tables hangs on a shape that is not in the core: the smaller, the more."""
-    usual, ends = request["HV"] == 32 and request["state"] == "f32", request["B"] in (1, 16)
-    plain = name_of(request) in PLAIN
+    usual, ends = request["HV"] == 32 and request["state"] == "f32", request["B"] in ENDS
+    plain = name_of(request) in PLAIN or request.get("stash", False)
     if usual and ends:
         return 1
     if plain and request["B"] <= 16 and (request["HV"] == 32 or request["state"] == "f32"):
@@ -116,13 +130,14 @@ def weight(request: Request) -> int:
 
 def everything(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
     cuda = device == "cuda"
-    for batch in (1, 16) if cuda else ():
+    for batch in ENDS if cuda else ():
         yield from core(batch)
+        yield from stash(batch)
     for batch in BATCHES[device]:
         for nodes in NODES[device]:
-            few_trees = cuda and batch not in (1, 16) and nodes not in (8, 32, 128, 256)
+            few_trees = cuda and batch not in ENDS and nodes not in (8, 32, 128, 256)
             yield from (of_family(device, label, nodes, batch) for label, *_ in FAMILIES if not few_trees or label in PLAIN)
-    ends = (1, 16) if cuda else (1,)
+    ends = ENDS if cuda else (1,)
     for batch in ends:
         yield from grid(device, batch)
         yield from specla(device, batch)
@@ -138,19 +153,24 @@ def everything(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Requ
         for batch in ends if heads_v == 48 and state == "bf16" else BATCHES[device]:
             for nodes in NODES[device]:
                 yield from (of_family(device, label, nodes, batch, HV=heads_v, state=state) for label in PLAIN)
+    for batch in BATCHES[device]:
+        yield from stash(batch)
+    for batch in ends:
+        yield from stash(batch, STASH_FEW, HV=48)
     yield from (commit(batch) for batch in ends)
 
 
 def few(device: str, trees: list[tuple[str, list[int]]]) -> Iterator[Request]:
     """Five minutes of a GPU: the ends of every axis."""
     cuda = device == "cuda"
-    for batch in (1, 16) if cuda else (1,):
+    for batch in ENDS if cuda else (1,):
         for nodes in (3, 16, 64, 128, 256):
             yield from (of_family(device, label, nodes, batch) for label in PLAIN)
     yield from real(device, 1, trees)
     if cuda:
         yield of_family(device, "best-first-4", 128, 1, HV=48)
         yield of_family(device, "best-first-4", 128, 1, state="bf16")
+        yield from (request for batch in ENDS for request in stash(batch, (16,)))
         yield commit(1)
 
 
@@ -159,7 +179,8 @@ def commit(batch: int) -> Request:
 
 
 def in_core(request: Request) -> bool:
-    return bool(request["contenders"] == "all")
+    """Asked first; who is asked of the rest hangs on its answers."""
+    return bool(request["contenders"] == "all") or bool(request.get("stash") and request["B"] in ENDS and request["HV"] == 32)
 
 
 def sweep(device: str, trees: list[tuple[str, list[int]]], quick: bool = False, threads: int = 1) -> list[Request]:
@@ -168,8 +189,9 @@ def sweep(device: str, trees: list[tuple[str, list[int]]], quick: bool = False, 
     effort = EFFORT[device] | (QUICK[device] if quick else {}) | ({"threads": threads} if device == "cpu" else {})
     chosen = {json.dumps(request): request for request in (few if quick else everything)(device, trees)}
     by_weight = device == "cuda" and not quick
-    first = {json.dumps(request) for batch in (1, 16) for request in (*core(batch), commit(batch))} if by_weight else set()
-    requests = [request | effort | (CORE if text in first else {}) for text, request in chosen.items()]
+    first = {json.dumps(request) for batch in ENDS for request in (*core(batch), commit(batch))} if by_weight else set()
+    own = lambda text, request: CORE if text in first else STASH if request.get("stash") else {}
+    requests = [request | effort | own(text, request) for text, request in chosen.items()]
     random.Random(0).shuffle(requests)
     if by_weight:
         requests.sort(key=lambda request: 0 if in_core(request) else weight(request))

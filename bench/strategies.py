@@ -8,6 +8,7 @@ from records import ROOT, error_of
 from results import NOT_MEASURED, Results, error, table, us
 
 SHAPES = (("chain", 16), ("chain", 64), ("chain", 256), ("best-first", 64), ("best-first", 128), ("best-first", 256))
+STASH_NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 NODES = (4, 8, 16, 32, 64, 128, 256)
 SOLVERS = {"substitution, compressed": ("fused", "closed_form"), "substitution, dense": ("dense",), "substitution, two launches": ("split",),
            "Neumann": ("neumann",), "squaring": ("squaring",), "chains side by side": ("hybrid",)}  # fmt: skip
@@ -113,6 +114,23 @@ def as_called(results: Results) -> str:
     return table(["file", "batch", "T", "caches", "given, us", "raw gates and norm, us", ""], rows or [[NOT_MEASURED] + [""] * 6])
 
 
+def stash(results: Results) -> str:
+    """The fused kernel on o alone, and on o and u beside what else stores both."""
+    rows = []
+    storing = ("cuda_fused", "cuda_serial_resident", "cuda_split")
+    for machine in results.cells:
+        stored = [cell for cell in results.cells[machine] if cell.get("stash")]
+        for B in (1, 16) if stored else ():
+            for family in ("chain", "best-first-4"):
+                asked = {"B": B, "cache": results.cache(machine), "precision": "default"}
+                for words, kind, more in (("o alone", family, {}), ("o and u", f"{family}, u stored", {"stash": True})):
+                    for contender in storing if more else storing[:1]:
+                        times = [results.find(machine, family=kind, T=T, contender=contender, **asked, **more) for T in STASH_NODES]
+                        rows.append([machine, B, family, words, f"`{contender}`", *(us(cells[0]["median_us"]) if cells else NOT_MEASURED for cells in times)])
+    head = ["file", "batch", "tree", "outputs", "contender", *(f"T={T}" for T in STASH_NODES)]
+    return table(head, rows or [[NOT_MEASURED] + [""] * (len(head) - 1)])
+
+
 def dispatch(results: Results) -> str:
     """The generated tables of src/dispatch: rows from the top, the first that holds wins."""
     rows = []
@@ -126,7 +144,7 @@ def dispatch(results: Results) -> str:
         for number, (conditions, name) in enumerate(re.findall(r'^\{(.*?)\.implementation = "(\w+)"\},$', text, re.M)):
             words = re.sub(r"\.max_(\w+) = (\d+), ", r"\1 <= \2 and ", conditions)
             words = re.sub(r"\.min_(\w+) = (\d+), ", r"\1 >= \2 and ", words)
-            words = re.sub(r"\.precision = CANOPY_PRECISION_(\w+), ", r"precision \1 and ", words)
+            words = re.sub(r"\.precision = CANOPY_PRECISION_(\w+), ", r"precision \1 and ", words).replace(".stash = true, ", "stash and ")
             first = (title[1], (worst[1] if worst else "") + (unnamed[0] if unnamed else "")) if number == 0 else ("", "")
             rows.append([first[0], words.removesuffix(" and ") or "always", f"`{name}`", first[1]])
     return table(["table", "condition", "implementation", "on every measured cell its choice"], rows)

@@ -7,6 +7,7 @@ when the time of --seconds is over, it asks only what is missing. --base COMMIT 
 from __future__ import annotations
 
 import argparse
+import functools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,8 +51,14 @@ def rest(chosen: argparse.Namespace) -> list[str]:
     requests = requests_of(chosen, lambda r: not shapes.in_core(r) and chosen.only in name_of(r))
     if chosen.folder and chosen.device == "cuda" and not chosen.quick:
         cells = [record for record in records.read(chosen.folder / "sweep.jsonl") if record["type"] == "cell"]
-        running = {T: contenders.contending([cell for cell in cells if T <= 2 * cell["T"] <= 4 * T]) for T in {r["T"] for r in requests}}
-        requests = [r | {"contenders": ",".join([*running[r["T"]], "floor"])} if running[r["T"]] else r for r in requests]
+
+        @functools.cache
+        def running(T: int, stash: bool) -> list[str]:
+            found = contenders.contending([cell for cell in cells if T <= 2 * cell["T"] <= 4 * T], stash=stash)
+            return [*found, *([] if stash else ["floor"])] if found else []
+
+        named = [running(r["T"], r.get("stash", False)) for r in requests]
+        requests = [r | {"contenders": ",".join(names)} if names else r for r, names in zip(requests, named, strict=True)]
     return command.measure(chosen, "sweep", requests)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from crossover import crossover, maps
 from records import ROOT, Record, error_of
 from results import NOT_MEASURED, ONE_SOLVE, SERIAL, Missing, Results, error, ordered, size, table, us
-from strategies import as_called, compressed, dispatch, peers, peers_elsewhere, solver_depths, solver_times
+from strategies import as_called, compressed, dispatch, peers, peers_elsewhere, solver_depths, solver_times, stash
 
 # What the benchmark rules ask of a GPU, to say what is missing.
 ASKED: dict[str, list[Any]] = {"B": [1, 2, 4, 8, 16], "T": [3, 8, 16, 32, 64, 100, 128, 200, 256], "HV": [32, 48], "state": ["f32", "bf16"], "cache": ["warm", "cold"]}
@@ -32,12 +32,14 @@ def parity(results: Results) -> str:
     for machine in results.cells:
         groups = collections.defaultdict(list)
         for cell in results.cells[machine]:
-            if cell.get("relative") is not None and cell["relative"] >= 0:
-                groups[cell["contender"], cell.get("precision", "default"), cell["state"], error_of(cell)].append(cell)
+            precision = cell.get("precision", "default") + (", u stored" if cell.get("stash") else "")
+            for what, off in ((error_of(cell), cell.get("relative")), ("u in f32", cell.get("relative_u"))):
+                if off is not None and off >= 0:
+                    groups[cell["contender"], precision, cell["state"], what].append((off, cell))
         for (contender, precision, state, what), cells in sorted(groups.items()):
-            worst = max(cells, key=lambda cell: cell["relative"])
-            failed = sum(cell.get("passed") is False for cell in cells)
-            rows.append([f"`{contender}`", precision, state, machine, len(cells), what, error(worst["relative"]),
+            off, worst = max(cells, key=lambda pair: pair[0])
+            failed = sum(cell.get("passed") is False for _, cell in cells)
+            rows.append([f"`{contender}`", precision, state, machine, len(cells), what, error(off),
                          f"{worst['family']}, T={worst['T']}, B={worst['B']}", failed or "none"])
     return table(["kernel", "precision", "state", "file", "cells", "error of", "largest", "where", "out of tolerance"], rows)
 
@@ -224,4 +226,4 @@ def readme(results: Results) -> str:
 BLOCKS = {"parity": parity, "bole-shape": bole_shape, "bole-published": bole_published, "solvers": solvers, "contenders": contenders,
           "crossover": crossover, "maps": maps, "memory": memory, "short-times": short_times, "coverage": coverage, "drift": drift,
           "accuracy": accuracy, "specla": specla, "readme": readme, "compressed": compressed, "solver-times": solver_times, "solver-depths": solver_depths, "peers": peers,
-          "peers-elsewhere": peers_elsewhere, "as-called": as_called, "dispatch": dispatch}  # fmt: skip
+          "peers-elsewhere": peers_elsewhere, "as-called": as_called, "dispatch": dispatch, "stash": stash}  # fmt: skip

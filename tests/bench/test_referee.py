@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import dispatch
 import pytest
@@ -68,6 +69,7 @@ def test_a_run_whose_time_is_over_is_published_only_if_asked(fake, tmp_path, mon
     assert run(fake, tmp_path, "--seconds", "1e-6") == 0
     assert fake.asked() == 0 and not (tmp_path / "results").exists()
     assert "the same command again goes on" in capsys.readouterr().err
+    monkeypatch.setattr(referee.sweep, "core", lambda chosen: [])
     monkeypatch.setattr(referee.sweep, "rest", lambda chosen: setattr(chosen, "cut", 1) or [])
     assert run(fake, tmp_path, "--seconds", "600", "--publish") == 0
     assert sorted(path.name for path in (tmp_path / "results" / MACHINE).iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl"]
@@ -84,16 +86,20 @@ def test_the_rest_is_asked_of_those_in_the_running(fake, tmp_path, monkeypatch, 
     """The core is answered first; dense stands no chance on trees of 128 and is as fast as the best on those of 8."""
     shapes = referee.sweep.shapes
     whole = shapes.sweep("cuda", [])
-    pick = lambda core, T: next(r for r in whole if shapes.in_core(r) == core and (r["T"], r["B"]) == (T, 1) and r.get("measure", "time") == "time")
+    time = lambda r, B, stash: r["B"] == B and r.get("measure", "time") == "time" and r.get("stash", False) == stash
+    pick = lambda core, T, B=1, stash=False: next(r for r in whole if shapes.in_core(r) == core and r["T"] == T and time(r, B, stash))
     some = [pick(True, 128), pick(True, 8), pick(False, 128), pick(False, 16), pick(False, 3)]
+    some += [pick(True, 128, stash=True), pick(False, 128, 4, stash=True)]
     monkeypatch.setattr(shapes, "sweep", lambda device, trees, quick, threads: some[::-1])
     assert run(fake, tmp_path) == 0
     asked = [json.loads(line) for line in (tmp_path / "asked").read_text().splitlines()]
     timed = [request for request in asked if request.get("measure", "time") == "time"]
     three = "cuda_fused,cuda_serial_resident,cuda_serial_snapshot,floor"
     wanted = {(128, True): "all", (8, True): "all", (128, False): three, (16, False): f"cuda_dense,{three}", (3, False): "fast"}
-    assert [request["contenders"] for request in timed[:2]] == ["all", "all"] and len(timed) == 5
-    assert {(request["T"], shapes.in_core(request)): request["contenders"] for request in timed} == wanted
+    assert [shapes.in_core(request) for request in timed] == [True] * 3 + [False] * 4
+    assert {(request["T"], shapes.in_core(request)): request["contenders"] for request in timed if not request.get("stash")} == wanted
+    # With a stash the fake's fused kernel takes thrice its time, so that dense is the best there.
+    assert [request["contenders"] for request in timed if request.get("stash")] == ["fast", "cuda_dense,cuda_fused,cuda_serial_resident,cuda_serial_snapshot"]
 
 
 def test_a_core_that_a_contender_spoils_is_asked_of_the_others(fake, tmp_path, monkeypatch, capsys):
@@ -154,6 +160,23 @@ def test_a_table_keeps_the_rule_by_depth(program, tmp_path, gpu_environment):
     assert table[-3:] == ['{.min_depth = 2, .implementation = "cuda_serial_resident"},', '{.implementation = "cuda_fused"},', '{.implementation = "cuda_serial_resident"},']
     assert "the table's choice is the fastest everywhere; 2.00 where the caller names no depth" in table[1]
     assert not any("what no table sees" in line for line in table)
+
+
+def test_cells_with_a_stash_make_rows_of_their_own(program, tmp_path, gpu_environment):
+    """The rule holds for them too: a table in which the fused kernel served them all would not be written."""
+    from cells import cell
+
+    times = {False: {"cuda_fused": 10.0, "cuda_serial_resident": 60.0}, True: {"cuda_fused": 50.0, "cuda_serial_resident": 61.0}}
+    small = {False: {"cuda_fused": 3.5, "cuda_serial_resident": 10.0}, True: {"cuda_fused": 19.0, "cuda_serial_resident": 10.5}}
+    lines = [cell(name, time, gpu_environment, **size, **({"stash": True, "family": "best-first-4, u stored"} if stash else {}))
+             for size, both in (({"T": 16}, small), ({}, times)) for stash, own in both.items() for name, time in own.items()]  # fmt: skip
+    records.write(tmp_path / "results/gpu-x/sweep.jsonl", [gpu_environment, *lines])
+    table = dispatch.generate(program, tmp_path / "results")["nvidia_geforce_rtx_5090.inc"].splitlines()
+    assert table[2:4] == ['{.max_nodes = 16, .stash = true, .implementation = "cuda_serial_resident"},', '{.stash = true, .implementation = "cuda_fused"},']
+    assert table[4] == '{.implementation = "cuda_fused"},' and "the fastest everywhere" in table[1]
+    records.write(tmp_path / "only.jsonl", [gpu_environment, *(line for line in lines if line.get("stash"))])
+    done = subprocess.run([program, "tune", "--device", "cuda", "--from", str(tmp_path / "only.jsonl")], capture_output=True, text=True)
+    assert done.returncode == 2 and "expected cells of calls without a stash" in done.stderr and "got 4 with one" in done.stderr
 
 
 def test_a_table_names_the_cells_that_no_choice_serves(program, tmp_path, gpu_environment):

@@ -27,7 +27,8 @@ def test_every_committed_contender_is_known():
 
 
 def test_a_good_file(gpu_environment):
-    assert check(gpu_environment, cell("cuda_fused", 10.0, gpu_environment)) == 2
+    stored = {"stash": True, "relative_u": 1e-6}
+    assert check(gpu_environment, cell("cuda_fused", 10.0, gpu_environment), cell("cuda_fused", 30.0, gpu_environment, **stored)) == 3
 
 
 BAD = [
@@ -42,6 +43,8 @@ BAD = [
     ({"colour": "red"}, r"no such field: colour"),
     ({"same_as": ["double"]}, r"same_as\[0\]: expected one of"),
     ({"error_of": "u in f32"}, r"error_of: expected one of o in f32, .*, got \"u in f32\""),
+    ({"stash": False}, r"stash: expected true, got false"),
+    ({"relative_u": -1.0}, r"relative_u: expected at least 0, got -1.0"),
     ({"relative_timed": -1.0}, r"relative_timed: expected at least 0, got -1.0"),
     ({"environment": "ffffffff"}, r"environment: expected the id of a record before it, got 'ffffffff'"),
     ({"environment": "cpu"}, r"environment: expected text like"),

@@ -58,6 +58,25 @@ def test_the_core_holds_what_the_tables_compare(trees):
     assert {request["keys"] for request in requests if runner.name_of(request) == "chain, keys alike"} == {"similar"}
 
 
+def test_calls_with_a_stash_are_asked_at_every_batch(trees):
+    requests = [request for request in shapes.sweep("cuda", trees) if request.get("stash")]
+    assert {(request["T"], request["B"]) for request in requests if request["HV"] == 32} >= set(itertools.product((1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)))
+    assert {request["HV"] for request in requests} == {32, 48} and {request["state"] for request in requests} == {"f32"}
+    assert {runner.name_of(request) for request in requests} == {"chain, u stored", "best-first-4, u stored"}
+    core = {(runner.name_of(request), request["T"], request["B"]) for request in requests if shapes.in_core(request)}
+    for nodes in strategies.STASH_NODES:  # what the table compares
+        assert {("chain, u stored", nodes, batch) for batch in (1, 16)} <= core
+    assert {request["contenders"] for request in requests} == {"fast"}
+    assert not any(request.get("stash") for request in shapes.sweep("cpu", trees))
+
+
+def test_stashes_add_less_than_a_minute(trees):
+    """By the limits of replays alone: eight contenders in the core, five elsewhere, and the warm-up; what is slow and large besides."""
+    stash = [request for request in shapes.sweep("cuda", trees) if request.get("stash")]
+    seconds = sum((8 if shapes.in_core(r) else 5) * 2 * (r["share"] + r["warm_ups"] * r["replay_seconds"]) for r in stash)
+    assert 10 < seconds < 35
+
+
 def seconds_at_most(request, contenders=9):
     """Of replays, if every contender takes its whole share or, slow, 45 replays of 15 ms."""
     return len(request["caches"]) * (contenders * request["share"] + 0.7)

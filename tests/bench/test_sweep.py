@@ -77,6 +77,9 @@ def test_who_stays_in_the_running(gpu_environment):
              at("cuda_neumann", 9.9, named_only=True), at("cuda_squaring", 9.9, passed=False), at("cuda_fused fast", 1.0, precision="fast"),
              at("cuda_commit_stash", 9.0, T=64, family="commit, 24 layers"), at("floor", 2.0), at("triton_fused precise", 5.0), at("cuda_dense", 30.0, T=64), at("cuda_fused", 20.0, T=64), at("cuda_hybrid", 21.0, T=64)]  # fmt: skip
     assert contenders.contending(cells) == ["cuda_fused", "cuda_hybrid", "cuda_serial_resident", "cuda_serial_snapshot", "cuda_split"]
+    stored = [at(name, time, stash=True) for name, time in (("cuda_fused", 40.0), ("cuda_serial_resident", 10.0), ("cuda_dense", 10.5), ("cuda_split", 30.0))]
+    assert contenders.contending(cells + stored) == contenders.contending(cells), "cells with a stash say nothing of others"
+    assert contenders.contending(cells + stored, stash=True) == ["cuda_dense", "cuda_fused", "cuda_serial_resident"]
     assert contenders.contending([]) == []
 
 
@@ -95,7 +98,8 @@ def test_bad_requests_are_answered_with_what_was_expected(program):
     own = command.serve(program)
     wrong = [({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
              ({"family": "palm"}, "palm"), ({"trees": [[0]]}, "trees"), ({"threads": 0}, "expected 1 or more"),
-             ({"share": 0}, "share: expected more than 0"), ({"contenders": "cpu_closed_form,palm"}, "palm")]  # fmt: skip
+             ({"share": 0}, "share: expected more than 0"), ({"stash": True}, "stash: expected with device cuda and measure time or accuracy, got device cpu"),
+             ({"stash": 1}, "stash: expected true or false, got 1"), ({"contenders": "cpu_closed_form,palm"}, "palm")]  # fmt: skip
     if command.default_device(program) == "cpu":
         wrong.append(({"device": "cuda"}, "device cuda"))
     for request, message in wrong:

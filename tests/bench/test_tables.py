@@ -132,7 +132,7 @@ def test_solvers_by_depth(seen):
 
 def test_nothing_measured_says_so_everywhere(tmp_path):
     empty = Results(tmp_path)
-    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths", "as-called"):
+    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths", "as-called", "stash"):
         assert "not measured" in tables.BLOCKS[block](empty), block
 
 
@@ -140,6 +140,25 @@ def test_what_raw_gates_and_the_norm_cost(seen):
     said = strategies.as_called(seen)
     assert row(said, "gpu-test", "1", "64", "cold") == ["7.25", "8.00", "+0.75"]
     assert "raw gates" not in crossover.crossover(seen)
+
+
+def test_calls_with_a_stash_have_a_table_and_are_in_no_other(seen, tmp_path, gpu_environment):
+    before = {name: make(seen) for name, make in tables.BLOCKS.items() if name in ("crossover", "contenders", "bole-shape", "readme", "maps", "as-called", "solver-times")}
+    assert "not measured" in tables.BLOCKS["stash"](seen)
+    lines = [cell(name, time, gpu_environment, T=16, depth=8, family="best-first-4, u stored", stash=True, error_of="o in f32", relative=1e-6, relative_u=2e-6)
+             for name, time in (("cuda_fused", 19.0), ("cuda_serial_resident", 10.5), ("cuda_serial_snapshot", 12.0))]  # fmt: skip
+    records.write(tmp_path / "gpu-test/more.jsonl", [gpu_environment, cell("cuda_fused", 3.6, gpu_environment, T=16), *lines])
+    both = Results(tmp_path)
+    said = strategies.stash(both)
+    at = 2 + strategies.STASH_NODES.index(16)
+    of = lambda outputs, name: row(said, "gpu-test", "1", "best-first-4", outputs, f"`{name}`")
+    assert len(of("o alone", "cuda_fused")) == len(strategies.STASH_NODES)
+    assert [of(*which)[at - 2] for which in (("o alone", "cuda_fused"), ("o and u", "cuda_fused"), ("o and u", "cuda_serial_resident"), ("o and u", "cuda_split"))] == [
+        "3.60", "19.0", "10.5", "not measured"]  # fmt: skip
+    for name in before.keys() - {"contenders"}:  # the cell on o alone is of theirs
+        assert tables.BLOCKS[name](both) == before[name], name
+    assert "19.0" not in tables.contenders(both)
+    assert row(tables.parity(both), "`cuda_fused`", "default, u stored", "f32", "gpu-test", "1", "u in f32")[0] == "2.0e-6"
 
 
 def test_the_dispatch_tables_in_words(seen):

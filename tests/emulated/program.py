@@ -4,8 +4,10 @@ Errors are real, times mean nothing. Records of bench are held against bench/sch
 """
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
@@ -13,11 +15,13 @@ import records
 import schema
 
 LAYER = {"device": "cuda", "H": 1, "HV": 2, "K": 64, "V": 64}
+SHAPE = ("--heads", "1", "--heads-v", "2", "--dim-k", "64", "--dim-v", "64")
 EFFORT = {"repeat": 1, "warm_ups": 0, "least": 1, "share": 1e-3, "replay_seconds": 1e-6}
 REQUESTS = [
     {"measure": "environment", "device": "cuda"},
     {"family": "best-first", "T": 12, "B": 3, "contenders": "all", "caches": ["warm"], "checked": 2} | LAYER | EFFORT,
     {"measure": "accuracy", "family": "chain", "T": 4, "B": 2, "contenders": "cuda_fused,cuda_serial_resident", "input": "f32"} | LAYER,
+    {"family": "best-first", "T": 12, "B": 3, "name": "best-first, u stored", "stash": True, "contenders": "fast", "caches": ["warm", "cold"], "checked": 2} | LAYER | EFFORT,
     {"measure": "commit", "B": 3, "layers": 3} | LAYER | EFFORT,
     {"measure": "commit", "B": 1, "layers": 1, "state": "bf16"} | LAYER | EFFORT,
 ]
@@ -28,8 +32,8 @@ DEFAULTS = {"cuda_fused": "half", "cuda_split": "half", "cuda_dense": "half", "c
 BF16 = 2.0**-8
 
 
-def run(program, *arguments, text=None):
-    done = subprocess.run([program, *arguments], input=text, capture_output=True, text=True)
+def run(program, *arguments, text=None, environment=None):
+    done = subprocess.run([program, *arguments], input=text, capture_output=True, text=True, env=os.environ | (environment or {}))
     assert done.returncode == 0, f"{arguments}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -60,6 +64,32 @@ def check_verify(cells):
         assert cell["passed"] and 0 < cell["relative"] <= limit and 1e-3 < cell["relative_timed"] <= limit + BF16, cell
 
 
+def check_stash(cells):
+    """o and u by everyone that stores u, in fp32 or precise; u in memory of its own in each copy, so cold runs are right too."""
+    assert {cell["contender"] for cell in cells} == DEFAULTS.keys() and len(cells) == 2 * len(DEFAULTS)
+    for cell in cells:
+        assert cell["stash"] is True and cell["passed"] and cell["cache"] in ("warm", "cold"), cell
+        limit = LIMITS["fp32" if DEFAULTS[cell["contender"]] == "fp32" else "precise"]
+        assert 0 < cell["relative"] <= limit and 0 < cell["relative_u"] <= limit and cell["same_as"] != ["half"], cell
+        assert cell["bytes"] > 3 * 12 * 2 * 65 * 4, cell
+
+
+def check_explain(program, folder):
+    """A call with a stash asks the rows for one, and says so; where a table has none, those of precise."""
+    table = Path(folder) / "own"
+    rows = "stash and nodes <= 8 -> cuda_serial_resident\nprecision precise -> cuda_split\nalways -> cuda_fused\n"
+    table.write_text(f"canopy dispatch 1\nfor cuda: emulated\n{rows}")
+
+    def because(nodes, *more):
+        said = run(program, "explain", "--device", "cuda", "--nodes", str(nodes), *more, *SHAPE, "--json", environment={"CANOPY_DISPATCH": str(table)})
+        return json.loads(said)["because"]
+
+    assert because(8, "--stash").endswith("row 1 of the " + f"{table}, table of emulated: stash and nodes <= 8 -> cuda_serial_resident")
+    assert because(9, "--stash").endswith("row 2 of the " + f"{table}, table of emulated: precision precise -> cuda_split; with stash_u, default asks the rows of precise")
+    assert because(8).endswith("always -> cuda_fused")
+    assert because(8, "--stash", "--precision", "precise").endswith("precision precise -> cuda_split"), "a precision by name has its own rows"
+
+
 def check_commit(cells, dtype, sequences):
     assert [cell["contender"] for cell in cells] == ["cuda_commit_resolve", "cuda_commit_stash", "cuda_commit_replay", "copy"]
     for cell in cells[:-1]:
@@ -70,16 +100,19 @@ def check_commit(cells, dtype, sequences):
 
 
 def main(program):
-    (environment,), verify, exact, commits, one_commit = answers(program)
+    (environment,), verify, exact, stash, commits, one_commit = answers(program)
     environment = records.tidy_environment(environment)
-    held = [environment, *(records.attach(record, environment) for record in (*verify, *exact, *commits, *one_commit))]
+    held = [environment, *(records.attach(record, environment) for record in (*verify, *exact, *stash, *commits, *one_commit))]
     assert schema.check_lines([json.dumps(record) for record in held], "emulated") == len(held)
     check_verify(verify)
+    check_stash(stash)
     for record in exact:  # nothing is rounded: one call says it all
         assert record["type"] == "accuracy" and record["passed"] and record["error_of"] == "o in f32" and "relative_timed" not in record, record
     check_commit(commits, "f32", 2)
     check_commit(one_commit, "bf16", None)
-    layer = ("--device", "cuda", "--batch", "2", "--heads", "1", "--heads-v", "2", "--dim-k", "64", "--dim-v", "64", "--nodes", "8")
+    with tempfile.TemporaryDirectory() as folder:
+        check_explain(program, folder)
+    layer = ("--device", "cuda", "--batch", "2", *SHAPE, "--nodes", "8")
     for command in (("verify",), ("commit", "--leaf", "3")):
         run(program, *command, *layer, "--impl", "all")
     print(f"ok: {len(held)} records")

@@ -168,6 +168,7 @@ export function addFile(into: Results, file: string, text: string): void {
         if (!machine) into.machines.push((machine = { id: name.toLowerCase().replace(/[^a-z0-9]+/g, "-"), name, facts, layer: "", cells: [] }));
         const cell = cellOf(record), layer = layerOf(record);
         if (machine.layer && machine.layer !== layer) return; // another layer's shapes are not this page's curves
+        if (record.stash === true) return; // nor are calls that store u
         machine.layer = layer;
         const same = (known: Cell) =>
           known.contender === cell.contender && known.batch === cell.batch && known.nodes === cell.nodes &&
