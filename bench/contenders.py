@@ -67,7 +67,8 @@ PEERS = [
 ]
 # Beside the contenders in one process: what the torch worker's times are compared with, across processes too.
 ANCHOR = Contender("dispatched", "dispatched", "cuda", "torch", "what canopy's dispatcher picks, called through PyTorch")
-NOT_VERIFY = {"floor": "the same loads and stores, nothing computed", "plan": "the plan of the batch's trees", "copy": "a device copy"}
+NOT_VERIFY = {"floor": "the same loads and stores, nothing computed", "plan": "the plan of the batch's trees", "copy": "a device copy",
+              "cuda_conv": "the tree convolution", "cuda_conv_commit": "the commit of its windows"}  # fmt: skip
 
 
 def importable(package: str) -> bool:

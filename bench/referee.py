@@ -1,7 +1,7 @@
 """Everything, with one command: python3 bench/referee.py [--quick] (`make bench`). Again, after an interruption or when the time of
 --seconds was over, it goes on where it stopped.
 
-The core of the sweep, memory, errors, drift, peers and the rest of the sweep, so that what most hangs on comes first, into
+The core of the sweep, memory, errors, drift, the tree convolution, peers and the rest of the sweep, so that what most hangs on comes first, into
 out/bench/MACHINE; then, unless --quick, the folder is published as results/MACHINE and the dispatch tables and the tables of the documents
 are made from it. docs/benchmarks.md says what to commit.
 """
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import command
+import conv
 import dispatch
 import env
 import memory
@@ -26,7 +27,7 @@ import schema
 import sweep
 from records import ROOT, machine_id
 
-NAMES = ("sweep", "peers", "memory", "accuracy", "rounds")
+NAMES = ("sweep", "peers", "memory", "accuracy", "rounds", "conv")
 
 
 def publish(measured: Path, machine: str, results: Path) -> Path:
@@ -48,7 +49,7 @@ def build_again(program: str) -> None:
 
 def measure(chosen: argparse.Namespace) -> list[str]:
     failures: list[str] = []
-    parts = (sweep.core, memory.run, numerics.run, rounds.run, sweep.peers, sweep.rest)
+    parts = (sweep.core, memory.run, numerics.run, rounds.run, conv.run, sweep.peers, sweep.rest)
     for part in parts:
         failures += [f"{part.__module__}: {failure}" for failure in part(chosen)]
     return failures

@@ -21,8 +21,10 @@ import records
 from records import Record
 
 Request = dict[str, Any]
-KINDS = {"time": "cell", "commit": "cell", "accuracy": "accuracy", "memory": "memory", "rounds": "rounds"}
-SHAPE = ("B", "T", "H", "HV", "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "stash")
+KINDS = {"time": "cell", "commit": "cell", "accuracy": "accuracy", "memory": "memory", "rounds": "rounds", "conv": "conv",
+         "conv_commit": "conv"}  # fmt: skip
+SHAPE = ("B", "T", "H", "HV", "K", "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "stash", "channels",
+         "width", "silu")  # fmt: skip
 
 
 class Failed(Exception):
@@ -119,6 +121,8 @@ def asked(request: Request) -> list[tuple[Any, ...]]:
     kind, family = KINDS[measure], name_of(request)
     if measure == "time":
         return [signature(request, kind, family, (request.get("threads"), cache)) for cache in request["caches"]]
+    if kind == "conv":
+        return [signature(request, kind, family, (request["layers"], cache)) for cache in request["caches"]]
     if measure == "commit":
         return [signature(request, kind, family, (None, "warm"))]
     return [signature(request, kind, family, (request.get({"memory": "layers", "rounds": "rounds"}.get(measure, "")),))]
@@ -128,6 +132,8 @@ def answered(record: Record) -> tuple[Any, ...]:
     kind = record["type"]
     if kind == "cell":
         extra: tuple[Any, ...] = (record.get("threads"), record["cache"])
+    elif kind == "conv":
+        extra = (record["layers"], record["cache"])
     else:
         extra = (record["layers"] if kind == "memory" else record["rounds"][-1] if kind == "rounds" else None,)
     return signature(record, kind, record["family"], extra)

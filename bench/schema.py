@@ -139,7 +139,7 @@ def check_lines(lines: list[str], file: str, checker: Validator | None = None) -
                 known.add(record["id"])
             elif "environment" in record and record["environment"] not in known:
                 raise BadRecord(f"environment: expected the id of a record before it, got {record['environment']!r}")
-            if record["type"] == "cell" and not record["p10_us"] <= record["median_us"] <= record["p90_us"]:
+            if record["type"] in ("cell", "conv") and not record["p10_us"] <= record["median_us"] <= record["p90_us"]:
                 raise BadRecord("p10_us, median_us, p90_us: expected them in order")
         except ValueError as error:
             raise BadRecord(f"{file}:{number}: {error}") from None

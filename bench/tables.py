@@ -185,6 +185,36 @@ def accuracy(results: Results) -> str:
     return table(head, rows or [[NOT_MEASURED] + [""] * 9])
 
 
+# Bytes a second of a device-to-device copy that is large, by GPU.
+COPIED = {"NVIDIA H200": 4.3e12}
+
+
+def conv(results: Results) -> str:
+    """The tree convolution and the commit of its windows beside a device copy of as many elements and the time that its bytes take."""
+    rows = []
+    for machine, found in results.of_type("conv").items():
+        gpu = results.machines.get(machine, {}).get("gpu")
+        speed = COPIED.get(gpu["name"]) if isinstance(gpu, dict) else None
+        groups: dict[Any, dict[tuple[str, str], Record]] = collections.defaultdict(dict)
+        for r in found:
+            groups[r["layers"], r["B"], r["T"]][r["contender"], r["cache"]] = r
+        for (layers, B, T), at in sorted(groups.items()):
+            for name in sorted({contender for contender, _ in at} - {"copy"}):
+                both = [at.get((name, cache)) for cache in ("warm", "cold")]
+                copies = [at.get(("copy", cache)) for cache in ("warm", "cold")]
+                cold = both[1]
+                some = next(r for r in both if r)
+                ideal = 1e6 * some["bytes"] / speed if speed else None
+                rows.append([f"`{name}`" + (f", {layers} layers" if layers > 1 else ""), machine, B, T, size(some["bytes"]), us(ideal) if ideal else "",
+                             *(us(r["median_us"]) if r else NOT_MEASURED for r in both), f"{cold['bytes'] / cold['median_us'] * 1e-3:,.0f}" if cold else "",
+                             f"{cold['median_us'] / ideal:.2f}x" if cold and ideal else "", *(us(r["median_us"]) if r else NOT_MEASURED for r in copies),
+                             f"{cold['median_us'] / copies[1]['median_us']:.2f}x" if cold and copies[1] else "",
+                             (error(some["relative"]) if some["relative"] else "exact") + ("" if all(r["passed"] for r in both if r) else " (out of tolerance)")])  # fmt: skip
+    head = ["kernel", "file", "batch", "T", "bytes", "at the GPU's copy speed, us", "warm, us", "cold, us", "cold, GB/s", "cold / bytes", "copy warm, us",
+            "copy cold, us", "cold / copy", "error"]  # fmt: skip
+    return table(head, rows or [[NOT_MEASURED] + [""] * (len(head) - 1)])
+
+
 def specla(results: Results) -> str:
     """SpecLA's shapes here, and what the paper reports."""
     rows = []
@@ -226,4 +256,4 @@ def readme(results: Results) -> str:
 BLOCKS = {"parity": parity, "bole-shape": bole_shape, "bole-published": bole_published, "solvers": solvers, "contenders": contenders,
           "crossover": crossover, "maps": maps, "memory": memory, "short-times": short_times, "coverage": coverage, "drift": drift,
           "accuracy": accuracy, "specla": specla, "readme": readme, "compressed": compressed, "solver-times": solver_times, "solver-depths": solver_depths, "peers": peers,
-          "peers-elsewhere": peers_elsewhere, "as-called": as_called, "dispatch": dispatch, "stash": stash}  # fmt: skip
+          "peers-elsewhere": peers_elsewhere, "as-called": as_called, "dispatch": dispatch, "stash": stash, "conv": conv}  # fmt: skip

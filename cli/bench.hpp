@@ -81,6 +81,9 @@ Result<BenchShape> measure_commit_on_device(const Effort& effort, host::ProblemS
 
 // One line of a result file: a cell, or an accuracy record of a cell without times.
 nlohmann::ordered_json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& effort);
+// Parts of it: which state of the caches and how long; how far from the oracle and what that is of.
+void add_times(nlohmann::ordered_json& record, const BenchCell& cell);
+void add_errors(nlohmann::ordered_json& record, const BenchCell& cell);
 // The environment record; clocks, temperature and power "before". `peak`: flop/s, 0 where not measured.
 nlohmann::ordered_json environment_record(const std::string& device, const Effort& effort, double peak);
 // What the driver's tool says of the GPU now: clocks in MHz, degrees Celsius, watts; empty where there is none.

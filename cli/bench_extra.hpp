@@ -1,7 +1,8 @@
-// What canopy bench measures besides time: memory and drift.
+// What canopy bench measures besides verification's and commit's time: memory, drift, and the tree convolution.
 #pragma once
 
 #include "bench.hpp"
+#include "host/conv_copies.hpp"
 
 namespace canopy::cli {
 
@@ -14,5 +15,10 @@ Result<nlohmann::ordered_json> memory_records(const host::ProblemSpec& spec, can
 // path: drift of state and outputs, and how often the best of 256 random projections of o is another one.
 Result<nlohmann::ordered_json> rounds_records(const host::ProblemSpec& spec, canopy_device device, const Effort& effort,
                                               int rounds);
+
+// The tree convolution on a GPU, or with `commits` the commit of its windows, beside a device copy; `family` is the
+// trees' name in the records.
+Result<nlohmann::ordered_json> conv_records(const host::ConvSpec& spec, const std::string& family, const Effort& effort,
+                                            bool commits);
 
 }  // namespace canopy::cli

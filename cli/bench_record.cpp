@@ -48,6 +48,13 @@ std::string ask_driver(const std::string& fields) {
   return pclose(pipe) == 0 && read ? line : "";
 }
 
+double four_digits(double value) { return std::stod(fmt::format("{:.4g}", value)); }
+
+// null: NaN, or overflow.
+Json finite(const host::Deviation& deviation, double value) {
+  return deviation.finite && std::isfinite(value) ? Json(four_digits(value)) : Json(nullptr);
+}
+
 }  // namespace
 
 bool names(const std::string& wanted, const std::string& name) {
@@ -112,6 +119,24 @@ Result<BenchShape> shape_of(host::HostProblem& problem, const host::ProblemSpec&
   return shape;
 }
 
+void add_times(Json& record, const BenchCell& cell) {
+  record["cache"] = cell.cache;
+  record["n"] = cell.n;
+  record["median_us"] = four_digits(cell.seconds.median * 1e6);
+  record["p10_us"] = four_digits(cell.seconds.p10 * 1e6);
+  record["p90_us"] = four_digits(cell.seconds.p90 * 1e6);
+}
+
+void add_errors(Json& record, const BenchCell& cell) {
+  const auto relative = [](const Check& check) { return finite(check.deviation, check.deviation.relative); };
+  record["relative"] = relative(cell.check);
+  record["max_abs"] = finite(cell.check.deviation, cell.check.deviation.max_abs);
+  record["passed"] = cell.check.passed;
+  record["error_of"] = cell.error_of;
+  if (cell.timed) record["relative_timed"] = relative(*cell.timed);
+  if (cell.stored) record["relative_u"] = relative(*cell.stored);
+}
+
 Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& effort) {
   const Problem& p = shape.view;
   const bool timed = !cell.cache.empty(), cpu = p.device == CANOPY_CPU;
@@ -136,27 +161,13 @@ Json record_of(const BenchShape& shape, const BenchCell& cell, const Effort& eff
                    {"input", name_of(shape.spec.input)},
                    {"state", name_of(shape.spec.state)}});
   if (shape.stash) json["stash"] = true;
-  const auto four_digits = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
   if (timed) {
-    json["cache"] = cell.cache;
-    json["n"] = cell.n;
-    json["median_us"] = four_digits(cell.seconds.median * 1e6);
-    json["p10_us"] = four_digits(cell.seconds.p10 * 1e6);
-    json["p90_us"] = four_digits(cell.seconds.p90 * 1e6);
+    add_times(json, cell);
     json["bytes"] = shape.bytes;
     if (cell.flops > 0) json["flops"] = cell.flops;
   }
   if (cell.computes) {
-    const auto finite = [&](double value) { return std::isfinite(value) ? Json(four_digits(value)) : Json(nullptr); };
-    const host::Deviation& off = cell.check.deviation;
-    json["relative"] = off.finite ? finite(off.relative) : Json(nullptr);  // null: NaN, or overflow
-    json["max_abs"] = off.finite ? finite(off.max_abs) : Json(nullptr);
-    json["passed"] = cell.check.passed;
-    json["error_of"] = cell.error_of;
-    if (cell.timed)
-      json["relative_timed"] = cell.timed->deviation.finite ? finite(cell.timed->deviation.relative) : Json(nullptr);
-    if (cell.stored)
-      json["relative_u"] = cell.stored->deviation.finite ? finite(cell.stored->deviation.relative) : Json(nullptr);
+    add_errors(json, cell);
     if (shape.checked < p.batch) json["checked_sequences"] = shape.checked;
   }
   if (cell.stated > 0) json["workspace_bytes"] = cell.stated;

@@ -27,7 +27,7 @@ constexpr const char* kFields[] = {
     "id", "measure", "device", "family", "name", "T", "top_k", "depth", "seed", "trees", "B", "H", "HV", "K",
     "V", "input", "state", "keys", "cosine", "gates", "betas", "raw_gates", "l2norm", "contenders", "threads",
     "repeat", "warm_ups", "most_seconds", "replay_seconds", "share", "least", "caches", "checked", "layers",
-    "rounds", "stash"
+    "rounds", "stash", "channels", "width", "silu"
     // clang-format on
 };
 
@@ -71,6 +71,17 @@ host::ProblemSpec spec_of(const Json& request) {
     spec.trees.push_back(std::move(*tree));
   }
   return spec;
+}
+
+// Of measures conv and conv_commit.
+host::ConvSpec conv_spec_of(const Json& request, const host::ProblemSpec& spec) {
+  return {.batch = spec.batch,
+          .channels = request.value("channels", 8192),
+          .width = request.value("width", 4),
+          .layers = request.value("layers", 1),
+          .silu = request.value("silu", true),
+          .input = spec.input,
+          .family = spec.family};
 }
 
 bool on_gpu(const Json& request) { return request.value("device", "cpu") == "cuda"; }
@@ -154,9 +165,17 @@ Result<Json> records_of(const Json& request, std::optional<Prepared> prepared) {
     add(*shape);
     return all;
   }
+  if (measure == "conv" || measure == "conv_commit") {
+    if (!device)
+      return Error::invalid(
+          fmt::format("measure {}: expected device cuda, got cpu; name that device on a machine with a GPU", measure));
+    return conv_records(conv_spec_of(request, spec), spec.family.name, effort, measure == "conv_commit");
+  }
   if (measure != "time" && measure != "accuracy")
     return Error::invalid(
-        fmt::format("measure: expected time, accuracy, memory, rounds, commit or environment, got '{}'", measure));
+        fmt::format("measure: expected time, accuracy, memory, rounds, commit, conv, conv_commit or environment, got "
+                    "'{}'",
+                    measure));
   const std::string family = request.value("family", "best-first");
   const auto measured = [&]() -> Result<BenchShape> {
     if (device) {

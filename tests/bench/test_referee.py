@@ -35,7 +35,7 @@ def test_a_new_gpu_from_nothing_to_a_folder(fake, tmp_path, monkeypatch, capsys)
     few(monkeypatch)
     assert run(fake, tmp_path) == 0
     folder = tmp_path / "results" / MACHINE
-    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl", "sweep.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.jsonl", "conv.jsonl", "memory.jsonl", "rounds.jsonl", "sweep.jsonl"]
     assert schema.main([str(path) for path in folder.iterdir()]) == 0
     environment = records.read(folder / "sweep.jsonl")[0]
     assert environment["gpu"]["name"] == "NVIDIA GeForce RTX 5090" and re.fullmatch(r"\d{4}-\d\d-\d\d", environment["date"])
@@ -55,7 +55,7 @@ def test_a_new_gpu_from_nothing_to_a_folder(fake, tmp_path, monkeypatch, capsys)
     # Its lines in the tables.
     seen = results.Results(tmp_path / "results")
     assert "NVIDIA GeForce RTX 5090" in tables.readme(seen) and "not measured" not in tables.readme(seen)
-    for block in ("crossover", "maps", "bole-shape", "memory", "drift", "accuracy", "parity", "coverage", "contenders"):
+    for block in ("crossover", "maps", "bole-shape", "memory", "drift", "accuracy", "parity", "coverage", "contenders", "conv", "stash"):
         assert "5090" in tables.BLOCKS[block](seen).lower(), block
 
 
@@ -72,7 +72,8 @@ def test_a_run_whose_time_is_over_is_published_only_if_asked(fake, tmp_path, mon
     monkeypatch.setattr(referee.sweep, "core", lambda chosen: [])
     monkeypatch.setattr(referee.sweep, "rest", lambda chosen: setattr(chosen, "cut", 1) or [])
     assert run(fake, tmp_path, "--seconds", "600", "--publish") == 0
-    assert sorted(path.name for path in (tmp_path / "results" / MACHINE).iterdir()) == ["accuracy.jsonl", "memory.jsonl", "rounds.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "results" / MACHINE).iterdir()) == [
+        "accuracy.jsonl", "conv.jsonl", "memory.jsonl", "rounds.jsonl"]  # fmt: skip
 
 
 @pytest.mark.parametrize("seconds", ["-5", "nan", "inf"])

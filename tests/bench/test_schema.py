@@ -7,7 +7,7 @@ import contenders
 import pytest
 import records
 import schema
-from cells import cell
+from cells import cell, conv
 
 
 def check(*lines):
@@ -58,6 +58,15 @@ BAD = [
 def test_a_bad_cell_is_refused(gpu_environment, wrong, message):
     with pytest.raises(schema.BadRecord, match=message):
         check(gpu_environment, cell("cuda_fused", 10.0, gpu_environment) | wrong)
+
+
+def test_a_convolution_is_no_cell_of_verification(gpu_environment):
+    assert check(gpu_environment, conv("cuda_conv", 15.0, gpu_environment), conv("copy", 11.0, gpu_environment)) == 3
+    for wrong, message in (({"width": 5}, "width: expected at most 4, got 5"), ({"HV": 32}, "no such field: HV"), ({"p10_us": 20.0}, "expected them in order"),
+                           ({"cache": "hot"}, "cache: expected one of warm, cold"), ({"bytes": 0}, "bytes: expected more than 0")):  # fmt: skip
+        with pytest.raises(schema.BadRecord, match=message):
+            check(gpu_environment, conv("cuda_conv", 15.0, gpu_environment) | wrong)
+    assert contenders.known("cuda_conv", gpu_environment) and contenders.known("cuda_conv_commit", gpu_environment)
 
 
 def test_what_the_error_is_of_and_the_driver_are_said(gpu_environment):

@@ -2,6 +2,7 @@
 
 import itertools
 
+import conv
 import pytest
 import runner
 import shapes
@@ -75,6 +76,20 @@ def test_stashes_add_less_than_a_minute(trees):
     stash = [request for request in shapes.sweep("cuda", trees) if request.get("stash")]
     seconds = sum((8 if shapes.in_core(r) else 5) * 2 * (r["share"] + r["warm_ups"] * r["replay_seconds"]) for r in stash)
     assert 10 < seconds < 35
+
+
+def test_the_tree_convolution_is_asked_once_in_every_shape():
+    requests = conv.requests("cuda", False)
+    verify = [request for request in requests if request["measure"] == "conv"]
+    assert {(request["B"], request["T"]) for request in verify} == set(itertools.product((1, 4, 16, 32), (8, 64, 256))) and len(verify) == 12
+    commits = [request for request in requests if request["measure"] == "conv_commit"]
+    assert {(request["B"], request["layers"]) for request in commits} == {(batch, 24) for batch in (1, 4, 16, 32)} and len(requests) == 16
+    layer = {"channels": 8192, "width": 4, "input": "bf16", "silu": True, "caches": ["warm", "cold"], "repeat": 200, "warm_ups": 25}
+    assert all(request | layer == request for request in requests)
+    asked = [signature for request in requests for signature in runner.asked(request)]
+    assert len(asked) == len(set(asked)) == 32
+    assert sum(4 * (request["share"] + request["warm_ups"] * request["replay_seconds"]) for request in requests) < 6, "seconds of replays"
+    assert conv.requests("cpu", False) == [] and len(conv.requests("cuda", True)) == 4
 
 
 def seconds_at_most(request, contenders=9):

@@ -99,7 +99,7 @@ def test_bad_requests_are_answered_with_what_was_expected(program):
     wrong = [({"colour": 1}, "no such field"), ({"measure": "luck"}, "expected time, accuracy"), ({"keys": "odd"}, "expected one of random"),
              ({"family": "palm"}, "palm"), ({"trees": [[0]]}, "trees"), ({"threads": 0}, "expected 1 or more"),
              ({"share": 0}, "share: expected more than 0"), ({"stash": True}, "stash: expected with device cuda and measure time or accuracy, got device cpu"),
-             ({"stash": 1}, "stash: expected true or false, got 1"), ({"contenders": "cpu_closed_form,palm"}, "palm")]  # fmt: skip
+             ({"measure": "conv"}, "measure conv: expected device cuda, got cpu"), ({"stash": 1}, "stash: expected true or false, got 1"), ({"contenders": "cpu_closed_form,palm"}, "palm")]  # fmt: skip
     if command.default_device(program) == "cpu":
         wrong.append(({"device": "cuda"}, "device cuda"))
     for request, message in wrong:

@@ -7,7 +7,7 @@ import pytest
 import records
 import strategies
 import tables
-from cells import cell
+from cells import cell, conv
 from results import Results
 
 
@@ -132,7 +132,7 @@ def test_solvers_by_depth(seen):
 
 def test_nothing_measured_says_so_everywhere(tmp_path):
     empty = Results(tmp_path)
-    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths", "as-called", "stash"):
+    for block in ("drift", "accuracy", "specla", "compressed", "peers", "peers-elsewhere", "solver-depths", "as-called", "stash", "conv"):
         assert "not measured" in tables.BLOCKS[block](empty), block
 
 
@@ -159,6 +159,22 @@ def test_calls_with_a_stash_have_a_table_and_are_in_no_other(seen, tmp_path, gpu
         assert tables.BLOCKS[name](both) == before[name], name
     assert "19.0" not in tables.contenders(both)
     assert row(tables.parity(both), "`cuda_fused`", "default, u stored", "f32", "gpu-test", "1", "u in f32")[0] == "2.0e-6"
+
+
+def test_the_tree_convolution_beside_its_copy(tmp_path, gpu_environment):
+    h200 = gpu_environment | {"gpu": gpu_environment["gpu"] | {"name": "NVIDIA H200"}}
+    kernel = [conv("cuda_conv", time, h200, cache=cache) for time, cache in ((13.3, "warm"), (16.0, "cold"))]
+    commit = conv("cuda_conv_commit", 30.1, h200, layers=24, bytes=37748736.0, relative=0.0, error_of="state in bf16")
+    lines = [h200, *kernel, *(conv("copy", time, h200, cache=cache) for time, cache in ((7.3, "warm"), (10.0, "cold"))), commit]
+    for folder, environment in (("gpu-h200", h200), ("gpu-test", gpu_environment)):
+        records.write(tmp_path / f"{folder}/conv.jsonl", lines if folder == "gpu-h200" else [environment, *kernel])
+        records.write(tmp_path / f"{folder}/sweep.jsonl", [environment, cell("cuda_fused", 10.0, environment)])
+    said = tables.conv(Results(tmp_path))
+    assert row(said, "`cuda_conv`", "gpu-h200", "16", "64") == ["32.8 MiB", "8.00", "13.3", "16.0", "2,150", "2.00x", "7.30", "10.0", "1.60x", "5.0e-8"]
+    assert row(said, "`cuda_conv_commit`, 24 layers", "gpu-h200") == [
+        "16", "64", "36.0 MiB", "8.78", "not measured", "30.1", "1,254", "3.43x", "not measured", "not measured", "", "exact"]  # fmt: skip
+    # What a large copy reaches on another GPU nobody wrote down.
+    assert row(said, "`cuda_conv`", "gpu-test", "16", "64") == ["32.8 MiB", "", "13.3", "16.0", "2,150", "", "not measured", "not measured", "", "5.0e-8"]
 
 
 def test_the_dispatch_tables_in_words(seen):

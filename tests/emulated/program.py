@@ -17,11 +17,24 @@ import schema
 LAYER = {"device": "cuda", "H": 1, "HV": 2, "K": 64, "V": 64}
 SHAPE = ("--heads", "1", "--heads-v", "2", "--dim-k", "64", "--dim-v", "64")
 EFFORT = {"repeat": 1, "warm_ups": 0, "least": 1, "share": 1e-3, "replay_seconds": 1e-6}
+CONV = {"device": "cuda", "channels": 70, "caches": ["warm", "cold"]}
+REFUSED = [
+    ({"measure": "conv", "width": 5} | CONV, "width: expected 2 to 4, got 5"),
+    ({"measure": "conv", "layers": 2} | CONV, "layers: expected 1 of measure conv, got 2; measure conv_commit takes several"),
+    ({"measure": "conv"} | CONV | {"channels": 0}, "channels: expected 1 to 1048576, got 0"),
+    ({"measure": "conv", "B": 0} | CONV, "B: expected 1 to 65535, got 0"),
+    ({"measure": "conv", "T": 300} | CONV, "family best-first: nodes = 300: expected 1 to 256"),
+    ({"measure": "commit", "stash": True} | LAYER, "stash: expected with device cuda and measure time or accuracy, got device cuda, measure commit"),
+    ({"contenders": "cuda_fused_pair", "stash": True} | LAYER, "cuda_fused_pair: "),
+]
 REQUESTS = [
     {"measure": "environment", "device": "cuda"},
     {"family": "best-first", "T": 12, "B": 3, "contenders": "all", "caches": ["warm"], "checked": 2} | LAYER | EFFORT,
     {"measure": "accuracy", "family": "chain", "T": 4, "B": 2, "contenders": "cuda_fused,cuda_serial_resident", "input": "f32"} | LAYER,
     {"family": "best-first", "T": 12, "B": 3, "name": "best-first, u stored", "stash": True, "contenders": "fast", "caches": ["warm", "cold"], "checked": 2} | LAYER | EFFORT,
+    {"measure": "conv", "T": 12, "B": 3, "checked": 2} | CONV | EFFORT,
+    {"measure": "conv", "T": 3, "B": 1, "width": 2, "silu": False, "input": "f32"} | CONV | EFFORT,
+    {"measure": "conv_commit", "T": 12, "B": 3, "layers": 3} | CONV | EFFORT,
     {"measure": "commit", "B": 3, "layers": 3} | LAYER | EFFORT,
     {"measure": "commit", "B": 1, "layers": 1, "state": "bf16"} | LAYER | EFFORT,
 ]
@@ -74,6 +87,27 @@ def check_stash(cells):
         assert cell["bytes"] > 3 * 12 * 2 * 65 * 4, cell
 
 
+def check_conv(outputs, exact, windows):
+    def kinds(name):
+        return [(contender, cache) for cache in ("warm", "cold") for contender in (name, "copy")]
+
+    for records_of, name in ((outputs, "cuda_conv"), (exact, "cuda_conv"), (windows, "cuda_conv_commit")):
+        assert [(record["contender"], record["cache"]) for record in records_of] == kinds(name)
+    for record in outputs[::2]:
+        assert record["passed"] and 0 < record["relative"] <= 1e-6 and 1e-3 < record["relative_timed"] <= BF16 and record["checked_sequences"] == 2, record
+        assert record["bytes"] == 70 * 2 * (3 * (2 * 12 + 3) + 4) and outputs[1]["bytes"] == 2 * 70 * 2 * 3 * 12
+    assert exact[0]["passed"] and exact[0]["relative"] <= 1e-6 and "relative_timed" not in exact[0] and exact[0]["error_of"] == "o in f32"
+    for record in windows[::2]:
+        assert record["passed"] and record["relative"] == 0 and record["error_of"] == "state in bf16" and record["bytes"] == 2 * 3 * 3 * 70 * 3 * 2
+
+
+def check_refusals(program):
+    for request, message in REFUSED:
+        done = subprocess.run([program, "bench", "--requests", "-"], input=json.dumps(request) + "\n", capture_output=True, text=True)
+        said = json.loads(done.stdout.splitlines()[-1])
+        assert done.returncode != 0 and said["type"] == "failed" and message in said["message"], (request, said)
+
+
 def check_explain(program, folder):
     """A call with a stash asks the rows for one, and says so; where a table has none, those of precise."""
     table = Path(folder) / "own"
@@ -100,12 +134,14 @@ def check_commit(cells, dtype, sequences):
 
 
 def main(program):
-    (environment,), verify, exact, stash, commits, one_commit = answers(program)
+    (environment,), verify, exact, stash, outputs, exact_outputs, windows, commits, one_commit = answers(program)
     environment = records.tidy_environment(environment)
-    held = [environment, *(records.attach(record, environment) for record in (*verify, *exact, *stash, *commits, *one_commit))]
+    held = [environment, *(records.attach(record, environment) for record in (*verify, *exact, *stash, *outputs, *exact_outputs, *windows, *commits, *one_commit))]
     assert schema.check_lines([json.dumps(record) for record in held], "emulated") == len(held)
     check_verify(verify)
     check_stash(stash)
+    check_conv(outputs, exact_outputs, windows)
+    check_refusals(program)
     for record in exact:  # nothing is rounded: one call says it all
         assert record["type"] == "accuracy" and record["passed"] and record["error_of"] == "o in f32" and "relative_timed" not in record, record
     check_commit(commits, "f32", 2)

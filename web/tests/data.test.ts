@@ -26,7 +26,7 @@ describe("result files", () => {
     expect(results.machines[0].cells.find((c) => c.cache === "warm" && c.contender !== "plan")?.medianUs).toBe(8); // the later one counts
     expect(results.machines[0].cells.find((c) => c.contender === "plan")?.relative).toBeNull();
     const before = JSON.stringify(results); // measured, but not drawn
-    addFile(results, "gpu-more.jsonl", lines(gpu, { type: "memory" }, { type: "rounds" }, { type: "accuracy" }, cell({ stash: true, family: "best-first-4, u stored" }), { type: "published", work: "x", us: [1] }));
+    addFile(results, "gpu-more.jsonl", lines(gpu, { type: "memory" }, { type: "rounds" }, { type: "accuracy" }, { type: "conv" }, cell({ stash: true, family: "best-first-4, u stored" }), { type: "published", work: "x", us: [1] }));
     expect(JSON.stringify(results)).toBe(before);
   });
 

@@ -179,7 +179,7 @@ export function addFile(into: Results, file: string, text: string): void {
         if (record.us === undefined) into.published.push(publishedOf(record)); // lists of times are for docs/benchmarks.md
       } else if (typeof record.solver === "string") {
         into.numerics.push(seriesOf(record));
-      } else if (!["accuracy", "memory", "rounds"].includes(String(record.type))) {
+      } else if (!["accuracy", "conv", "memory", "rounds"].includes(String(record.type))) {
         throw new BadRecord(`"type": expected environment, cell or published, found ${JSON.stringify(record.type)}`);
       }
     } catch (error) {
