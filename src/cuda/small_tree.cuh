@@ -13,12 +13,9 @@
 //   1. Prep warps, two to a block, one for K and one for Q: products of the block's rows with its own keys and those of
 //      its root path, the rows to fp16 operands by rank on the way; decay and mask; then K's warp the substitution (W
 //      and -W G_path), Q's warp C.
-//   2. Meanwhile solver warps make l and the factors of all ranks and turn S0 into fp16; then a warp to 16 value
-//   columns
+//   2. Meanwhile solver warps make l and the factors of all ranks and turn S0 into fp16; then a warp to 16 columns
 //      makes R of every block, and another exp(l) S0^T q.
-//   3. Once the coefficients are published, the one makes U block by block, W R - W G u_path, and the other follows
-//   with
-//      O.
+//   3. Once the coefficients are published, the one makes U block by block, W R - W G u_path; O of the other follows.
 // Shared     95 KB.
 #pragma once
 
@@ -117,7 +114,7 @@ __device__ __forceinline__ void multiply_state(SmallShared& shared, const StateT
     float d[kAtOnce][2][4];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) clear(d[i]);
-    std::uint32_t x[K / 16][kAtOnce][4];  // all loads before the first product, as in multiply()
+    std::uint32_t x[K / 16][kAtOnce][4];  // all loads before the first product, as in prepare()
 #pragma unroll
     for (int s = 0; s < K / 16; ++s)
 #pragma unroll
