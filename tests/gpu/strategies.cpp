@@ -144,7 +144,8 @@ void dispatched_with_stash(Report& report, bool light) {
             wrong = choice->because + ", by name " + by_name->because;
         }
         if (wrong.empty()) {
-          const Contender contender{choice->implementation, CANOPY_PRECISION_DEFAULT, fp32 ? 1e-5 : 2e-5, 0, "", false};
+          const Contender contender{choice->implementation, CANOPY_PRECISION_DEFAULT, fp32 ? 1e-5 : 2e-5, 0, "", false,
+                                    CANOPY_MAX_NODES};
           wrong = judge(contender, view, solve(view), run(contender, problem), worst);
         }
         report.add("dispatched, stash", "default", wrong.empty() ? "" : describe(spec) + ": " + wrong, worst);
