@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BenchOptions {
   std::string file, device = "cpu", requests;
   host::ProblemSpec spec;
   Effort effort{.repeat = 0};  // 0: 21 on the CPU, 200 on the GPU
@@ -44,7 +44,7 @@ void print_device(const BenchShape& shape) {
                cell.computes ? fmt::format("  error {:.1e}", cell.check.deviation.relative) : "");
 }
 
-Result<std::vector<BenchShape>> measure(const CLI::App& command, const Options& options) {
+Result<std::vector<BenchShape>> measure(const CLI::App& command, const BenchOptions& options) {
   const bool device = options.device == "cuda";
   std::vector<BenchShape> shapes;
   if (options.commit) {
@@ -75,7 +75,7 @@ Result<std::vector<BenchShape>> measure(const CLI::App& command, const Options& 
   return shapes;
 }
 
-int run(const CLI::App& command, Options options) {
+int run(const CLI::App& command, BenchOptions options) {
   if (!options.requests.empty()) return answer_requests(options.requests);
   options.spec.seed = options.spec.family.seed;
   const bool device = options.device == "cuda";
@@ -124,7 +124,7 @@ int run(const CLI::App& command, Options options) {
 
 void add_bench_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("bench", "Implementations timed in turn on one shape; `make bench` does many");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   options->spec.family.nodes = 128;
   Effort& effort = options->effort;
   command->add_option("problem", options->file,

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using host::ConvCopies, host::ConvSpec, host::DeviceMemory;
 
-constexpr int kMostCopies = 640;  // 64 MiB of L2 in copies of the smallest shape's 0.4 MiB go round twice
+constexpr int kMostConvCopies = 640;  // 64 MiB of L2 in copies of the smallest shape's 0.4 MiB go round twice
 
 Error named(const char* implementation, const Error& error) {
   return {error.status, fmt::format("{}: {}", implementation, error.message)};
@@ -104,7 +104,7 @@ Result<Json> conv_records(const ConvSpec& spec, const std::string& family, const
   BenchShape shape;  // the times alone
   const double twice = 2.0 * static_cast<double>(host::device_info().l2_bytes);
   shape.copies =
-      effort.cold ? host::copies_for(static_cast<int>(std::clamp(twice / moved + 1, 2.0, double{kMostCopies}))) : 1;
+      effort.cold ? host::copies_for(static_cast<int>(std::clamp(twice / moved + 1, 2.0, double{kMostConvCopies}))) : 1;
   auto made = ConvCopies::make(spec, shape.copies);
   if (!made) return made.error();
   const ConvCopies& copies = *made;

@@ -57,10 +57,10 @@ class Meter {
 };
 
 // A block of either device's memory; on the CPU its pages come as they are touched.
-struct Block {
+struct MemoryBlock {
   Workspace host;
   DeviceMemory device;
-  Block(canopy_device on, std::size_t bytes)
+  MemoryBlock(canopy_device on, std::size_t bytes)
       : host(on == CANOPY_CPU ? bytes : 0), device(on == CANOPY_CUDA ? DeviceMemory(bytes) : DeviceMemory()) {
     if (on == CANOPY_CUDA && bytes > 0 && !device.data()) throw std::bad_alloc();
   }
@@ -101,7 +101,7 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
     return canopy_tensor{
         data, CANOPY_F32, 0, {0, std::int64_t{problem.nodes} * problem.heads_v, problem.heads_v, 1, 0}};
   };
-  const Block o(device, values * 4);
+  const MemoryBlock o(device, values * 4);
   params.o = wide(o.data());
   const bool snapshots = std::string(way.name) == "snapshots";
   params.stash_u = way.stash ? wide(o.data()) : canopy_tensor{};  // any address, for the size
@@ -116,7 +116,7 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
     return error.ok() && device == CANOPY_CUDA ? host::device_synchronize() : error;
   };
   {  // what a first run brings with it (threads, modules) is not counted
-    const Block own(device, workspace), stash(device, way.stash ? (values + rows) * 4 : 0);
+    const MemoryBlock own(device, workspace), stash(device, way.stash ? (values + rows) * 4 : 0);
     if (way.stash)
       params.stash_u = wide(stash.data()), params.stash_l = narrow(static_cast<float*>(stash.data()) + values);
     if (Error error = run_once(own.data()); !error.ok()) return error;
@@ -125,8 +125,8 @@ Result<Json> measure(const host::ProblemSpec& spec, const Problem& problem, cano
   if (!meter.works())
     return Error::unsupported("/proc/self/clear_refs: cannot be written; peak memory is not measured here");
   {
-    std::vector<Block> held;
-    const Block shared(device, snapshots ? 0 : workspace);
+    std::vector<MemoryBlock> held;
+    const MemoryBlock shared(device, snapshots ? 0 : workspace);
     for (int layer = 0; layer < layers; ++layer) {
       void* memory = shared.data();
       if (kept > 0) held.emplace_back(device, kept);

@@ -12,13 +12,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CommitOptions {
   std::string file, leaf, method = "resolve", device = "cpu", implementation, out;
   host::ProblemSpec spec;
   bool json = false;
 };
 
-struct Outcome {
+struct CommitOutcome {
   canopy_commit_method method;
   const CommitImplementation* implementation;
   CommitRun run;
@@ -63,9 +63,9 @@ std::vector<canopy_commit_method> methods_of(const std::string& name) {
 }
 
 // By the dispatcher's choice, the named implementation, or all that take the method.
-Result<std::vector<Outcome>> commit_by(host::HostProblem& problem, const Problem& view, const Oracle& oracle,
-                                       const std::vector<std::int32_t>& leaves, canopy_commit_method method,
-                                       const Options& options) {
+Result<std::vector<CommitOutcome>> commit_by(host::HostProblem& problem, const Problem& view, const Oracle& oracle,
+                                             const std::vector<std::int32_t>& leaves, canopy_commit_method method,
+                                             const CommitOptions& options) {
   host::VerifyRun stash;
   std::string verified_by;
   if (method == CANOPY_COMMIT_STASH) {
@@ -87,7 +87,7 @@ Result<std::vector<Outcome>> commit_by(host::HostProblem& problem, const Problem
   std::vector<Refusal> refused;
   const auto selected = select(params, options.implementation, refused);
   if (!selected) return selected.error();
-  std::vector<Outcome> outcomes;
+  std::vector<CommitOutcome> outcomes;
   for (const CommitImplementation* implementation : *selected) {
     auto run = run_commit(problem, params, *implementation);
     if (!run) return run.error();
@@ -99,15 +99,15 @@ Result<std::vector<Outcome>> commit_by(host::HostProblem& problem, const Problem
     timed.push_back(std::move(*repeated));
     const auto seconds = interleaved_medians(timed, 1);
     if (!seconds) return seconds.error();
-    outcomes.push_back(Outcome{method, implementation, std::move(*run), verdict, verified_by, seconds->front()});
+    outcomes.push_back({method, implementation, std::move(*run), verdict, verified_by, seconds->front()});
   }
   return outcomes;
 }
 
-void print_outcomes(const std::vector<Outcome>& outcomes) {
+void print_outcomes(const std::vector<CommitOutcome>& outcomes) {
   fmt::print("{:<8} {:<20} {:>10} {:>10} {:>10} {:>10} {:>11}  {}\n", "method", "implementation", "relative",
              "tolerance", "max abs", "time", "workspace", "verdict");
-  for (const Outcome& outcome : outcomes) {
+  for (const CommitOutcome& outcome : outcomes) {
     const auto& deviation = outcome.check.check.deviation;
     fmt::print("{:<8} {:<20} {:>10.1e} {:>10.1e} {:>10.1e} {:>7.2f} ms {:>11}  {}{}\n", name_of(outcome.method),
                outcome.implementation->name, deviation.relative, outcome.check.check.relative_tolerance,
@@ -119,7 +119,7 @@ void print_outcomes(const std::vector<Outcome>& outcomes) {
   }
 }
 
-Json to_json(const Outcome& outcome) {
+Json to_json(const CommitOutcome& outcome) {
   const Check& check = outcome.check.check;
   Json json{{"method", name_of(outcome.method)},
             {"name", outcome.implementation->name},
@@ -135,7 +135,7 @@ Json to_json(const Outcome& outcome) {
   return json;
 }
 
-int run(const CLI::App& command, const Options& options) {
+int run(const CLI::App& command, const CommitOptions& options) {
   auto problem = load_problem(command, options.file, options.spec);
   if (!problem) return fail(problem.error().message);
   auto verify_params = problem->verify();
@@ -150,13 +150,14 @@ int run(const CLI::App& command, const Options& options) {
   const auto leaves = parse_leaves(options.leaf, *oracle);
   if (!leaves) return fail(leaves.error().message);
 
-  std::vector<Outcome> outcomes;
+  std::vector<CommitOutcome> outcomes;
   for (const canopy_commit_method method : methods_of(options.method)) {
     auto some = commit_by(*problem, view, *oracle, *leaves, method, options);
     if (!some) return fail(fmt::format("--method {}: {}", name_of(method), some.error().message));
     std::move(some->begin(), some->end(), std::back_inserter(outcomes));
   }
-  const bool passed = std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.check.passed(); });
+  const bool passed =
+      std::all_of(outcomes.begin(), outcomes.end(), [](const CommitOutcome& outcome) { return outcome.check.passed(); });
   if (!options.out.empty()) {
     std::map<std::string, host::HostTensor> tensors{{"state", std::move(outcomes.front().run.state)}};
     const std::string text =
@@ -167,7 +168,7 @@ int run(const CLI::App& command, const Options& options) {
   if (options.json) {
     Json json{{"problem", describe(*problem, view, *oracle)}, {"leaf", *leaves}};
     json["commits"] = Json::array();
-    for (const Outcome& outcome : outcomes) json["commits"].push_back(to_json(outcome));
+    for (const CommitOutcome& outcome : outcomes) json["commits"].push_back(to_json(outcome));
     json["passed"] = passed;
     print_json(json);
   } else {
@@ -181,7 +182,7 @@ int run(const CLI::App& command, const Options& options) {
 
 void add_commit_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("commit", "Write the accepted node's state into the pool and check it");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CommitOptions>();
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or make one with the options below");
   command

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct DemoOptions {
   std::string trees = CANOPY_SOURCE_DIR "/data/trees";
   int rounds = 7, threads = 1;
   bool json = false;
@@ -108,7 +108,7 @@ Error measure_commit(DemoRow& row, host::HostProblem& problem, const Oracle& ora
   return {};
 }
 
-Error measure(DemoRow& row, const Options& options) {
+Error measure(DemoRow& row, const DemoOptions& options) {
   host::ProblemSpec spec = layer_spec();
   spec.trees = {row.tree};
   auto problem = host::make_problem(spec);
@@ -145,7 +145,7 @@ Json to_json(const DemoRow& row) {
   return json;
 }
 
-int run(const Options& options) {
+int run(const DemoOptions& options) {
   auto rows = read_rows(options.trees);
   if (!rows) return fail(rows.error().message);
   const Json machine = environment();
@@ -186,7 +186,7 @@ int run(const Options& options) {
 void add_demo_command(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("demo", "Published draft trees through a Qwen3.5-9B layer: parity, time, memory");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoOptions>();
   command->add_option("--trees", options->trees, "folder of tree files")->capture_default_str();
   command->add_option("--repeat", options->rounds, "timed rounds at least; the median counts")
       ->check(CLI::Range(1, 1000))

@@ -11,14 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ExplainOptions {
   std::string file, device = "cpu";
   host::ProblemSpec spec;
   int precision = CANOPY_PRECISION_DEFAULT, max_depth = -1;
   bool stash = false, json = false;
 };
 
-int run(const CLI::App& command, const Options& options) {
+int run(const CLI::App& command, const ExplainOptions& options) {
   auto problem = load_problem(command, options.file, options.spec);
   if (!problem) return fail(problem.error().message);
   auto params = problem->verify();
@@ -64,7 +64,7 @@ int run(const CLI::App& command, const Options& options) {
 
 void add_explain_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("explain", "Which implementation would run, and why the others would not");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or describe one with the options below");
   add_device_option(*command, options->device);

@@ -22,7 +22,7 @@ struct Case {
 };
 
 // One line of the table: an implementation over a group of cases.
-struct Line {
+struct Tally {
   std::string kind, name, group;
   int cases = 0, refused = 0, failed = 0;
   double worst = 0, tolerance = 0;  // relative error and tolerance of the case closest to its tolerance
@@ -31,12 +31,12 @@ struct Line {
 
 class Table {
  public:
-  Line& line(const std::string& kind, const std::string& name, const std::string& group) {
-    for (Line& entry : lines)
+  Tally& line(const std::string& kind, const std::string& name, const std::string& group) {
+    for (Tally& entry : lines)
       if (entry.kind == kind && entry.name == name && entry.group == group) return entry;
-    return lines.emplace_back(Line{kind, name, group, 0, 0, 0, 0, 0, ""});
+    return lines.emplace_back(Tally{kind, name, group, 0, 0, 0, 0, 0, ""});
   }
-  void add(Line& entry, const std::string& label, const Check& check, bool passed, const std::string& note) {
+  void add(Tally& entry, const std::string& label, const Check& check, bool passed, const std::string& note) {
     ++entry.cases;
     const double error = check.deviation.relative;
     if (entry.tolerance == 0 || error * entry.tolerance > entry.worst * check.relative_tolerance) {
@@ -48,10 +48,10 @@ class Table {
            fmt::format("{}: relative {:.2e} (tolerance {:.0e}), max abs {:.2e} (tolerance {:.0e}){}", label, error,
                        check.relative_tolerance, check.deviation.max_abs, check.absolute_tolerance, note));
   }
-  void fail(Line& entry, const std::string& what) {
+  void fail(Tally& entry, const std::string& what) {
     if (entry.failed++ == 0) entry.first_failure = what;
   }
-  std::vector<Line> lines;
+  std::vector<Tally> lines;
 };
 
 ProblemSpec base(const std::string& family, int nodes) {
@@ -169,7 +169,7 @@ Error run_commits(Table& table, const Case& item, host::HostProblem& problem, co
       const CommitParams params =
           commit_params_of(*view, leaves, method, method == CANOPY_COMMIT_STASH ? &stash : nullptr);
       if (!implementation.refuses(params).empty()) continue;
-      Line& line = table.line("commit", implementation.name, item.group);
+      Tally& line = table.line("commit", implementation.name, item.group);
       auto run = run_commit(problem, params, implementation);
       if (!run) {
         table.fail(line, fmt::format("{}: {}", item.label, run.error().message));
@@ -197,7 +197,7 @@ Error run_case(Table& table, const Case& item) {
   const auto choice = choose(*params);
   for (const VerifyImplementation& implementation : verify_implementations()) {
     if (!std::string(implementation.missing()).empty()) continue;
-    Line& line = table.line("verify", implementation.name, item.group);
+    Tally& line = table.line("verify", implementation.name, item.group);
     if (!implementation.refuses(*params).empty()) {
       ++line.refused;
       continue;
@@ -234,7 +234,7 @@ Error run_poison(Table& table, const std::string& family, int nodes, int node, f
   }
   for (const VerifyImplementation& implementation : verify_implementations()) {
     if (!std::string(implementation.missing()).empty() || !implementation.refuses(*clean->verify()).empty()) continue;
-    Line& line = table.line("verify", implementation.name, "poisoned branch");
+    Tally& line = table.line("verify", implementation.name, "poisoned branch");
     auto expected = host::run_verify(*clean, implementation);
     auto got = host::run_verify(dirty, implementation);
     if (!expected || !got) {
@@ -256,7 +256,7 @@ Error run_poison(Table& table, const std::string& family, int nodes, int node, f
 void print_table(const Table& table) {
   fmt::print("{:<7} {:<22} {:<16} {:>5}  {:>9} {:>9}  {}\n", "", "implementation", "cases", "", "worst", "tolerance",
              "verdict");
-  for (const Line& line : table.lines) {
+  for (const Tally& line : table.lines) {
     const bool exact = line.tolerance == 0;
     fmt::print("{:<7} {:<22} {:<16} {:>5}  {:>9} {:>9}  {}{}\n", line.kind, line.name, line.group, line.cases,
                exact ? "same bits" : fmt::format("{:.1e}", line.worst),
@@ -266,7 +266,7 @@ void print_table(const Table& table) {
   }
 }
 
-Json to_json(const Line& line) {
+Json to_json(const Tally& line) {
   return Json{{"kind", line.kind},
               {"name", line.name},
               {"group", line.group},
@@ -297,15 +297,15 @@ int self_test(bool json) {
          {std::tuple{"best-first", 128, 5}, {"random", 200, 30}, {"chain", 65, 40}, {"star", 33, 9}})
       if (const Error error = run_poison(table, family, nodes, node, poison); !error.ok()) return fail(error.message);
 
-  std::stable_sort(table.lines.begin(), table.lines.end(), [](const Line& a, const Line& b) {
+  std::stable_sort(table.lines.begin(), table.lines.end(), [](const Tally& a, const Tally& b) {
     return std::tie(b.kind, a.name) < std::tie(a.kind, b.name);  // verify before commit
   });
   const bool passed =
-      std::none_of(table.lines.begin(), table.lines.end(), [](const Line& line) { return line.failed > 0; });
+      std::none_of(table.lines.begin(), table.lines.end(), [](const Tally& line) { return line.failed > 0; });
   const bool empty = table.lines.empty();
   if (json) {
     Json document{{"lines", Json::array()}, {"passed", passed && !empty}};
-    for (const Line& line : table.lines) document["lines"].push_back(to_json(line));
+    for (const Tally& line : table.lines) document["lines"].push_back(to_json(line));
     print_json(document);
   } else {
     print_table(table);

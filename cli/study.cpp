@@ -15,19 +15,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 using reference::Solver;
 
-struct Options {
+struct StudyOptions {
   bool json = false, quick = false;
   std::string out;
 };
 
-struct Keys {
+struct StudyKeys {
   const char* name;
   double cosine;
   bool opposite;
 };
-constexpr Keys kKeys[] = {{"random", 0, false},         {"cosine 0.5", 0.5, false},   {"cosine 0.9", 0.9, false},
-                          {"cosine 0.95", 0.95, false}, {"cosine 0.99", 0.99, false}, {"equal", 1, false},
-                          {"opposite", 1, true}};
+constexpr StudyKeys kKeys[] = {{"random", 0, false},         {"cosine 0.5", 0.5, false},   {"cosine 0.9", 0.9, false},
+                               {"cosine 0.95", 0.95, false}, {"cosine 0.99", 0.99, false}, {"equal", 1, false},
+                               {"opposite", 1, true}};
 constexpr int kPrinted[] = {2, 4, 8, 16, 32, 64, 128, 256};                               // chain lengths of the table
 constexpr int kStored[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};  // and of the JSON
 constexpr int kWidthK = 128, kWidthV = 16;  // columns of V are independent: 16 samples a node are enough
@@ -98,7 +98,7 @@ void measure(const reference::Head<double>& head, const std::vector<double>& tru
   }
 }
 
-Result<std::vector<Series>> run_study(const Options& options) {
+Result<std::vector<Series>> run_study(const StudyOptions& options) {
   const int nodes = options.quick ? 64 : 256, seeds = options.quick ? 1 : 3;
   const auto chain = make_family({.name = "chain", .nodes = nodes});
   const auto tree = make_family({.name = "best-first", .nodes = nodes, .top_k = 4, .depth = 8});
@@ -108,7 +108,7 @@ Result<std::vector<Series>> run_study(const Options& options) {
   Progress progress("study", 2 * int(std::size(kKeys)) * seeds);
   int done = 0;
   for (const bool full : {true, false}) {
-    for (const Keys& keys : kKeys) {
+    for (const StudyKeys& keys : kKeys) {
       const std::size_t first = all.size();
       for (const char* precision : {"fp64", "fp32"}) {
         for (const Solver solver : reference::kSolvers) {
@@ -209,7 +209,7 @@ void print_table(const std::vector<Series>& all) {
   }
 }
 
-int run(const Options& options) {
+int run(const StudyOptions& options) {
   const auto result = run_study(options);
   if (!result) return fail(result.error().message);
   if (!options.out.empty()) {
@@ -232,7 +232,7 @@ int run(const Options& options) {
 
 void add_study_command(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("study", "Accuracy of every solver against depth and key similarity");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StudyOptions>();
   command->add_flag("--json", options->json, "as JSON");
   command->add_flag("--quick", options->quick, "chains up to 64 nodes, one seed");
   command->add_option("--out", options->out, "also write JSON lines, one a solver, precision and kind of input");

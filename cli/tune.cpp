@@ -16,7 +16,7 @@
 namespace canopy::cli {
 namespace {
 
-struct Options {
+struct TuneOptions {
   std::string device = "cpu", out;
   std::vector<std::string> from;
   host::ProblemSpec spec;
@@ -69,7 +69,7 @@ Result<std::vector<BenchShape>> measure_both(const Effort& effort, host::HostPro
   return std::vector<BenchShape>{std::move(*plain), std::move(*stash)};
 }
 
-Result<host::Timings> measure_here(const Options& options) {
+Result<host::Timings> measure_here(const TuneOptions& options) {
   const bool gpu = options.device == "cuda";
   host::Timings timings;
   timings.device = gpu ? CANOPY_CUDA : CANOPY_CPU;
@@ -123,7 +123,7 @@ Result<host::Timings> measure_here(const Options& options) {
   return timings;
 }
 
-Result<host::Timings> read_files(const Options& options) {
+Result<host::Timings> read_files(const TuneOptions& options) {
   host::Timings timings;
   const int device = options.device == "cuda" ? CANOPY_CUDA : CANOPY_CPU;
   for (const std::string& path : options.from) {
@@ -156,7 +156,7 @@ void print_as_json(const host::Timings& timings, const std::vector<dispatch::Row
               {"unseen", verdict.unseen}});
 }
 
-int run(Options options) {
+int run(TuneOptions options) {
   if (options.from.empty() && options.device == "cuda")
     if (const std::string why = host::device_missing(); !why.empty())
       return fail(fmt::format("--device cuda: {}; expected a machine with an NVIDIA GPU, or --device cpu", why));
@@ -206,7 +206,7 @@ int run(Options options) {
 void add_tune_command(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("tune", "Measures this machine and writes its dispatch table (CANOPY_DISPATCH names it)");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneOptions>();
   add_device_option(*command, options->device);
   command->add_option("--out", options->out, "the file to write; without it the table is printed");
   command->add_option("--seconds", options->seconds, "time to measure for")

@@ -12,14 +12,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct VerifyOptions {
   std::string file, device = "cpu", implementation, out, save, output_dtype = "f32";
   host::ProblemSpec spec;
   bool stash = false, json = false, self_test = false;
   int repeat = 1, threads = 0;
 };
 
-struct Outcome {
+struct VerifyOutcome {
   const VerifyImplementation* implementation;
   host::VerifyRun run;
   Check check, stash;
@@ -36,7 +36,7 @@ void clear_dead_rows(host::HostTensor& tensor, const Oracle& oracle) {
               tensor.bytes.begin() + (b + 1) * oracle.nodes * row * size, std::byte{0});
 }
 
-Error write_outputs(const std::string& path, Outcome& outcome, const Oracle& oracle, bool stash) {
+Error write_outputs(const std::string& path, VerifyOutcome& outcome, const Oracle& oracle, bool stash) {
   std::map<std::string, host::HostTensor> tensors{{"o", std::move(outcome.run.o)}};
   if (stash) {
     tensors["U"] = std::move(outcome.run.u);
@@ -46,7 +46,7 @@ Error write_outputs(const std::string& path, Outcome& outcome, const Oracle& ora
   return host::write_file(path, host::format_safetensors(tensors, {{"implementation", outcome.implementation->name}}));
 }
 
-Json to_json(const Outcome& outcome, bool stash) {
+Json to_json(const VerifyOutcome& outcome, bool stash) {
   const auto& deviation = outcome.check.deviation;
   Json json{{"name", outcome.implementation->name},
             {"device", outcome.implementation->device == CANOPY_CPU ? "cpu" : "cuda"},
@@ -65,10 +65,10 @@ Json to_json(const Outcome& outcome, bool stash) {
   return json;
 }
 
-void print_table(const std::vector<Outcome>& outcomes, const std::vector<Refusal>& refused, bool stash) {
+void print_table(const std::vector<VerifyOutcome>& outcomes, const std::vector<Refusal>& refused, bool stash) {
   fmt::print("{:<22} {:>10} {:>10} {:>10} {:>10} {:>11}  {}\n", "implementation", "relative", "tolerance", "max abs",
              "time", "workspace", "verdict");
-  for (const Outcome& outcome : outcomes) {
+  for (const VerifyOutcome& outcome : outcomes) {
     fmt::print("{:<22} {:>10.1e} {:>10.1e} {:>10.1e} {:>7.2f} ms {:>11}  {}{}\n", outcome.implementation->name,
                outcome.check.deviation.relative, outcome.check.relative_tolerance, outcome.check.deviation.max_abs,
                outcome.seconds * 1e3, bytes_text(outcome.run.workspace_bytes), outcome.passed() ? "ok" : "FAILED",
@@ -78,7 +78,7 @@ void print_table(const std::vector<Outcome>& outcomes, const std::vector<Refusal
   for (const Refusal& refusal : refused) fmt::print("{:<22} refused: {}\n", refusal.name, refusal.reason);
 }
 
-int run(const CLI::App& command, const Options& options) {
+int run(const CLI::App& command, const VerifyOptions& options) {
   if (options.self_test) {
     for (const CLI::Option* option : command.get_options())
       if (const std::string name = option->get_name();
@@ -107,7 +107,7 @@ int run(const CLI::App& command, const Options& options) {
   const auto oracle = run_oracle(*problem);
   if (!oracle) return fail(oracle.error().message);
 
-  std::vector<Outcome> outcomes;
+  std::vector<VerifyOutcome> outcomes;
   std::vector<TimedRun> timed;
   Progress progress("verify", static_cast<int>(selected->size()));
   for (const VerifyImplementation* implementation : *selected) {
@@ -116,7 +116,7 @@ int run(const CLI::App& command, const Options& options) {
     auto repeated = TimedRun::verify(*problem, *implementation, output, options.stash);
     if (!repeated) return fail(fmt::format("{}: {}", implementation->name, repeated.error().message));
     timed.push_back(std::move(*repeated));
-    Outcome outcome{implementation, std::move(*run), {}, {}, 0};
+    VerifyOutcome outcome{implementation, std::move(*run), {}, {}, 0};
     outcome.check = check_rows(*oracle, oracle->o, outcome.run.o, implementation->relative_tolerance,
                                implementation->absolute_tolerance);
     outcome.stash.passed = true;
@@ -131,11 +131,11 @@ int run(const CLI::App& command, const Options& options) {
   for (std::size_t i = 0; i < outcomes.size(); ++i) outcomes[i].seconds = (*medians)[i];
 
   const bool passed =
-      std::all_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.passed(); });
+      std::all_of(outcomes.begin(), outcomes.end(), [](const VerifyOutcome& outcome) { return outcome.passed(); });
   if (!options.out.empty()) {
     // With --impl all the file holds what the dispatcher would have run.
     const auto choice = choose(*params);
-    auto chosen = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
+    auto chosen = std::find_if(outcomes.begin(), outcomes.end(), [&](const VerifyOutcome& outcome) {
       return choice && outcome.implementation == choice->implementation;
     });
     if (chosen == outcomes.end()) chosen = outcomes.begin();
@@ -145,7 +145,7 @@ int run(const CLI::App& command, const Options& options) {
   if (options.json) {
     Json json{{"problem", describe(*problem, view, *oracle)}, {"oracle_seconds", oracle->seconds}};
     json["implementations"] = Json::array();
-    for (const Outcome& outcome : outcomes) json["implementations"].push_back(to_json(outcome, options.stash));
+    for (const VerifyOutcome& outcome : outcomes) json["implementations"].push_back(to_json(outcome, options.stash));
     json["refused"] = Json::array();
     for (const Refusal& refusal : refused)
       json["refused"].push_back(Json{{"name", refusal.name}, {"reason", refusal.reason}});
@@ -163,7 +163,7 @@ int run(const CLI::App& command, const Options& options) {
 void add_verify_command(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("verify", "Run a problem and check every node's output against the fp64 oracle");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   command->add_option("problem", options->file,
                       "a .safetensors file (docs/api.md); or make one with the options below");
   add_device_option(*command, options->device);
