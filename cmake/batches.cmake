@@ -1,7 +1,7 @@
 # canopy_batches(OUT PREFIX EXTENSION SOURCE...): files of src/cuda/instances, CANOPY_BATCH of them at a time, each batch a
 # generated file that includes them; the other sources as they are. More than half of what the compilers do for an instance
 # is its headers, which a batch reads once. The tests build so; with cores to spare, a file each is faster.
-set(CANOPY_BATCH 0 CACHE STRING "instances of CUDA kernels to a file; 0: each its own")
+set(CANOPY_BATCH 0 CACHE STRING "instances of CUDA kernels, and files of cli/, to a file; 0: each its own")
 
 function(canopy_batches out prefix extension)
   set(files "")

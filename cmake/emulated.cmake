@@ -5,7 +5,6 @@ set(CANOPY_EMULATED_ARCHITECTURE 120 CACHE STRING "compute capability of the emu
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src
   ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/instances/*.cu)
-include(${CMAKE_CURRENT_LIST_DIR}/batches.cmake)
 canopy_batches(cuda_sources emulated_ .cpp ${cuda_sources})
 set(as_cpp "")
 foreach(source IN LISTS cuda_sources)  # a name that CMake takes for C++

@@ -1,6 +1,7 @@
 # libcanopy: the exception-free core, static and shared, with the CPU kernels compiled once per instruction set.
 find_package(OpenMP COMPONENTS CXX)
 find_package(nlohmann_json 3.10 REQUIRED)  # tree files; header-only, not in the public headers
+include(${CMAKE_CURRENT_LIST_DIR}/batches.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/cuda.cmake)
 set(cuda_objects "")
 if(CANOPY_WITH_CUDA)

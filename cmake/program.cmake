@@ -23,6 +23,9 @@ if(CANOPY_PROGRAM)
   if(NOT CANOPY_SANITIZE)  # options and JSON, 22 files of them, compile a third faster so; what is measured is in the libraries
     target_compile_options(canopy_program PRIVATE -O1)
   endif()
+  if(CANOPY_BATCH GREATER 0)
+    set_target_properties(canopy_program PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${CANOPY_BATCH})
+  endif()
   # `canopy env` and the demo's default data folder; the commit is that of the last configure.
   execute_process(COMMAND git -C ${PROJECT_SOURCE_DIR} describe --always --dirty --abbrev=12 --match=NoTag
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_git)

@@ -42,7 +42,7 @@ def report(build: Path, name: str, kernel: str, architecture: str) -> tuple[int,
     """Registers a thread and bytes of static shared memory."""
     path = build / f"CMakeFiles/canopy_cuda.dir/src/cuda/{name}.cu.o.ptxas"
     if not path.exists():
-        raise LookupError(f"{path}: not there; build it with CUDA: ninja -C {build} {path.relative_to(build).with_suffix('')}")
+        raise LookupError(f"{path}: not there; build it with CUDA, CANOPY_BATCH=0: ninja -C {build} {path.relative_to(build).with_suffix('')}")
     text = subprocess.run(["c++filt"], input=path.read_text(), capture_output=True, text=True, check=True).stdout
     for part in text.split("Compiling entry function")[1:]:
         if f"'{architecture}'" in part and kernel in part.split("\n")[0].replace("canopy::cuda::", ""):

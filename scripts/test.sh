@@ -29,7 +29,7 @@ section() {
 run_tests() { ctest --preset "$1" --parallel "$jobs" --no-tests=error; }
 
 # With nvcc the kernels have to build: AUTO would leave them out with a word in a log.
-build_release() { scripts/build.sh default build "-DCANOPY_CUDA=$(command -v nvcc > /dev/null && echo ON || echo OFF)" -DCANOPY_SM80_SAMPLE=ON -DCANOPY_BATCH=6 -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
+build_release() { scripts/build.sh default build "-DCANOPY_CUDA=$(command -v nvcc > /dev/null && echo ON || echo OFF)" -DCANOPY_SM80_SAMPLE=ON -DCANOPY_BATCH=8 -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
 # The heavy tables are for the release build; under the sanitizers the unit tests reach the same code.
 # Without the program: its option parser alone takes longer to build this way than all the rest.
 asan() { scripts/build.sh asan build-asan -DCANOPY_TEST_FOLDERS=unit -DCANOPY_PROGRAM=OFF && run_tests asan; }
