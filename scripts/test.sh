@@ -8,7 +8,7 @@ started=$SECONDS
 logs=$(mktemp -d) || exit 1
 counts=$logs/counts # a line a section: tests passed, tests failed, its exit status, its name
 trap 'rm -rf "$logs"' EXIT
-trap 'cat "$logs/python" 2> /dev/null; kill $(jobs -p) 2> /dev/null; exit 130' INT TERM
+trap 'cat "$logs/set-up" "$logs/python" 2> /dev/null; kill $(jobs -p) 2> /dev/null; exit 130' INT TERM
 
 # SECTION COMMAND...: runs it under a heading; what ctest, pytest and vitest count in its output is added up.
 section() {
@@ -27,6 +27,10 @@ section() {
 }
 
 run_tests() { ctest --preset "$1" --parallel "$jobs" --no-tests=error; }
+
+# The sanitizers' and the fuzzer's builds compile the library with the same flags, in folders of their own: with -g the
+# cache would tell them apart by the folder.
+export CCACHE_NOHASHDIR=1
 
 # With nvcc the kernels have to build: AUTO would leave them out with a word in a log.
 build_release() { scripts/build.sh default build "-DCANOPY_CUDA=$(command -v nvcc > /dev/null && echo ON || echo OFF)" -DCANOPY_SM80_SAMPLE=ON -DCANOPY_BATCH=8 -DCANOPY_EMULATED=ON -DCANOPY_PROGRAM=ON -DCANOPY_TESTS=ON -DCANOPY_BENCH=ON; }
@@ -53,15 +57,25 @@ bench() {
   python3 bench/schema.py && python3 bench/dispatch.py --check --program build/canopy &&
     build-python/venv/bin/python -m pytest tests/bench
 }
-page() { scripts/setup.sh page-test && scripts/page.sh test; }
+page_setup() { scripts/setup.sh page-test && scripts/page.sh build; }
 neon() {
   command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64 compiler here: the NEON kernels are not compiled"; return 0; }
   aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -fno-exceptions -DCANOPY_ISA=baseline -Iinclude -Isrc \
     -c src/cpu/kernels.cpp -o build/kernels-aarch64.o
 }
 
-# Two lists of sections beside one another, since Python's keep one core busy; what they say is shown when both are done. The page
-# stands alone: it is held to times.
+# Two lists of sections beside one another, twice; what the shorter says is shown when both are done. Set-ups wait for
+# downloads while the build computes (one list, since apt runs once at a time); Python's tests keep one core busy. The page's
+# tests stand alone: they are held to times.
+setup_sections() {
+  section "set-up of the page" page_setup
+  section "set-up of Python" scripts/setup.sh python
+}
+build_sections() {
+  section "build" build_release || return 1
+  section "tests" run_tests default
+  section "self-test" build/canopy verify --self-test
+}
 python_sections() {
   section "Python" python_tests
   section "benchmarks" bench
@@ -76,15 +90,19 @@ other_sections() {
   section "fuzzing" fuzz
 }
 
-if section "set-up" scripts/setup.sh test && section "build" build_release; then
-  section "tests" run_tests default
-  section "self-test" build/canopy verify --self-test
-  section "page" page
-  section "set-up of Python" scripts/setup.sh python
-  python_sections > "$logs/python" 2>&1 &
-  other_sections
+if section "set-up" scripts/setup.sh test; then
+  setup_sections > "$logs/set-up" 2>&1 &
+  build_sections
+  built=$?
   wait
-  cat "$logs/python"
+  cat "$logs/set-up"
+  if [ $built = 0 ]; then
+    section "page" scripts/page.sh test
+    python_sections > "$logs/python" 2>&1 &
+    other_sections
+    wait
+    cat "$logs/python"
+  fi
 fi
 
 echo
