@@ -80,7 +80,9 @@ std::size_t fused_workspace(const VerifyParams& params) {
   return 2 * sizeof(std::uint16_t) * p.batch * p.heads_v * p.dim_v * kNodes * parts;
 }
 
-std::string pair_refuses(const VerifyParams& params) {
+namespace {
+// What the forms of the kernel for the usual problem take: bf16 inputs in half precision.
+std::string usual_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
   if (std::string why = fused_refuses(params); !why.empty()) return why;
   if (precision_on_gpu(params) != CANOPY_PRECISION_HALF)
@@ -88,6 +90,13 @@ std::string pair_refuses(const VerifyParams& params) {
                 ": expected 0 (default) without stash_u, or 3 (half); use cuda_fused");
   if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
     return "q: expected bf16 inputs with dim_k = dim_v = 128; use cuda_fused";
+  return {};
+}
+}  // namespace
+
+std::string pair_refuses(const VerifyParams& params) {
+  const Problem& p = params.problem;
+  if (std::string why = usual_refuses(params); !why.empty()) return why;
   if (p.heads_v / p.heads_k % 2 != 0)
     return text("heads_v / heads_k = ", p.heads_v / p.heads_k,
                 ": expected an even number of value heads a key head; use cuda_fused");
@@ -96,15 +105,10 @@ std::string pair_refuses(const VerifyParams& params) {
 
 std::string small_refuses(const VerifyParams& params) {
   const Problem& p = params.problem;
-  if (std::string why = fused_refuses(params); !why.empty()) return why;
-  if (precision_on_gpu(params) != CANOPY_PRECISION_HALF)
-    return text("precision = ", params.precision,
-                ": expected 0 (default) without stash_u, or 3 (half); use cuda_fused");
-  if (p.q.dtype != CANOPY_BF16 || p.dim_k != 128 || p.dim_v != 128)
-    return "q: expected bf16 inputs with dim_k = dim_v = 128; use cuda_fused";
+  constexpr int most = 64;
+  if (std::string why = usual_refuses(params); !why.empty()) return why;
   if (p.state_layout != CANOPY_STATE_VK)
     return text("state_layout = ", p.state_layout, ": expected ", CANOPY_STATE_VK, " (vk); use cuda_fused");
-  constexpr int most = 64;
   if (p.nodes > most) return text("nodes = ", p.nodes, ": expected at most ", most, "; use cuda_fused");
   return {};
 }
