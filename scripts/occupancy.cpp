@@ -9,7 +9,7 @@
 #include "cuda/one_block.cuh"
 #else
 #include "cuda/commit.cuh"
-#include "cuda/conv.cuh"
+#include "cuda/conv_usual.cuh"
 #include "cuda/serial.cuh"
 #endif
 
@@ -71,11 +71,10 @@ void all() {
        [](int nodes) { return serial_bytes<64>(nodes, true); });
   line("commit", "commit_kernel<128, 4, 0>", on, "commit, resolve", 128,
        [](int) { return sizeof(CommitShared<128, 4>); });
-  for (const int threads : {64, 128})
-    line("conv", "conv_kernel<__nv_bfloat16, 4, false>", on,
-         threads == 64 ? "convolution, W = 4, to T = 64" : "convolution, W = 4, over T = 64", threads, [](int nodes) {
-           return sizeof(ConvShared<__nv_bfloat16, 4>) + (kConvBytes + sizeof(ConvTaps)) * std::size_t(nodes);
-         });
+  line("conv", "usual_conv_kernel<__nv_bfloat16, 4, 32>", on, "convolution, W = 4, many CTAs", 32,
+       usual_conv_bytes<4>);
+  line("conv", "usual_conv_kernel<__nv_bfloat16, 4, 256>", on, "convolution, W = 4, few CTAs", 256,
+       usual_conv_bytes<4>);
 }
 #endif
 

@@ -3,7 +3,8 @@
 #include <type_traits>
 
 #include "cuda/conv.cuh"
-#include "cuda/conv_launch.hpp"
+#include "cuda/conv_commit.cuh"
+#include "cuda/conv_usual.cuh"
 #include "cuda/device.hpp"
 #include "message.hpp"
 #include "registry.hpp"
@@ -30,8 +31,46 @@ bool packed(const Tensor& tensor, int width, const Tensor& x) {
          (width == 1 || tensor.stride[2] == 1) && reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
 }
 
+// Threads of a CTA. Few CTAs: a node for every 8 threads. Many: small CTAs, so that some compute while others wait for
+// memory, but not so small that shared memory runs out before the threads do. Measured on an H200 at T = 8, 64 and 256.
+int threads_of(const ConvProblem& p, int slabs) {
+  const std::int64_t ctas = std::int64_t{slabs} * p.batch;
+  const Tuning& tuning = tuning_of(this_architecture());
+  const bool few = ctas <= 2 * multiprocessors();
+  const int threads = few             ? (p.nodes * kConvLanes + 31) / 32 * 32
+                      : p.nodes <= 64 ? tuning.conv_threads
+                                      : tuning.conv_large_threads;
+  return std::clamp(threads, kLeastConvThreads, kMostConvThreads);
+}
+// The same for conv_usual.cuh: the best on an H200 of 32 to 256 at B = 1 to 16, T = 8 to 256, to 5%.
+int usual_threads(const ConvProblem& p, int slabs) {
+  const int an_sm = static_cast<int>((std::int64_t{slabs} * p.batch + multiprocessors() - 1) / multiprocessors());
+  int threads = an_sm <= 1 ? 256 : an_sm <= 2 ? 128 : an_sm <= 4 ? 64 : 32;
+  if (p.nodes > 64 && threads < 128) threads = an_sm > 6 ? 128 : p.nodes > 128 ? 256 : 64;
+  return std::min(threads, std::max(64, (p.nodes * kConvLanes + 31) / 32 * 32));
+}
+
+// Whether conv_usual.cuh takes it.
+template <class Input>
+bool usual(const ConvVerifyParams& params) {
+  const ConvProblem& p = params.problem;
+  return sizeof(Input) == 2 && p.state.dtype == p.x.dtype && params.o.dtype == p.x.dtype && aligned_rows(p.x, 16) &&
+         aligned_rows(params.o, 16) && packed(params.weight, p.width, p.x) &&
+         (!params.bias.data || packed(params.bias, 1, p.x)) && p.channels % kUsualConvChannels == 0;
+}
+template <class Input, int W>
+Error launch_usual(const ConvVerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
+  const ConvProblem& p = params.problem;
+  static_assert(usual_conv_bytes<W>(kNodes) <= 48 * 1024, "more than a block has without asking");
+  const int slabs = p.channels / kUsualConvChannels, threads = usual_threads(p, slabs);
+  const auto kernel = threads == 32 ? usual_conv_kernel<Input, W, 32> : usual_conv_kernel<Input, W, kMostConvThreads>;
+  return launched(
+      launch_dependently(kernel, dim3(slabs, p.batch), threads, usual_conv_bytes<W>(p.nodes), stream, params, plan),
+      "convolution kernel");
+}
+
 template <class Input, int W, bool kMixed>
-Error launch(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+Error launch(const ConvVerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
   using Shared = ConvShared<Input, W>;
   const ConvProblem& p = params.problem;
   constexpr std::size_t kOfNode = kConvBytes + sizeof(ConvTaps);
@@ -40,30 +79,30 @@ Error launch(const ConvVerifyParams& params, const DevicePlan* plan, int threads
   const int layout = (aligned_rows(p.x, 16) ? kConvWideX : 0) | (aligned_rows(params.o, 16) ? kConvWideO : 0) |
                      (packed(params.weight, W, p.x) ? kConvPackedWeight : 0) |
                      (packed(params.bias, 1, p.x) ? kConvPackedBias : 0);
-  return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, p.batch), threads,
+  return launched(launch_dependently(conv_kernel<Input, W, kMixed>, dim3(slabs, p.batch), threads_of(p, slabs),
                                      sizeof(Shared) + kOfNode * p.nodes, stream, params, plan, layout),
                   "convolution kernel");
 }
 
 // Any type fits into fp32.
 template <class Input, int W>
-Error launch_mixed(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+Error launch_mixed(const ConvVerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
   if constexpr (!std::is_same_v<Input, float>) {
-    if (params.problem.state.dtype != params.problem.x.dtype)
-      return launch<Input, W, true>(params, plan, threads, stream);
+    if (usual<Input>(params)) return launch_usual<Input, W>(params, plan, stream);
+    if (params.problem.state.dtype != params.problem.x.dtype) return launch<Input, W, true>(params, plan, stream);
   }
-  return launch<Input, W, false>(params, plan, threads, stream);
+  return launch<Input, W, false>(params, plan, stream);
 }
 
 template <class Input>
-Error launch_width(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
+Error launch_width(const ConvVerifyParams& params, const DevicePlan* plan, cudaStream_t stream) {
   switch (params.problem.width) {
     case 2:
-      return launch_mixed<Input, 2>(params, plan, threads, stream);
+      return launch_mixed<Input, 2>(params, plan, stream);
     case 3:
-      return launch_mixed<Input, 3>(params, plan, threads, stream);
+      return launch_mixed<Input, 3>(params, plan, stream);
     default:
-      return launch_mixed<Input, 4>(params, plan, threads, stream);
+      return launch_mixed<Input, 4>(params, plan, stream);
   }
 }
 
@@ -108,7 +147,14 @@ std::size_t workspace(const Params& params) {
 Error run_verify(const ConvVerifyParams& params, void* memory, void* stream) {
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   const DevicePlan* const plan = plan_of(params.problem, memory, on);
-  return launch_conv(params, plan, conv_threads(params.problem), on);
+  switch (params.problem.x.dtype) {
+    case CANOPY_F32:
+      return launch_width<float>(params, plan, on);
+    case CANOPY_BF16:
+      return launch_width<__nv_bfloat16>(params, plan, on);
+    default:
+      return launch_width<__half>(params, plan, on);
+  }
 }
 Error run_commit(const ConvCommitParams& params, void* memory, void* stream) {
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
@@ -134,31 +180,6 @@ constexpr ConvCommitImplementation kCommit[] = {
 };
 
 }  // namespace
-
-int conv_threads(const ConvProblem& p) {
-  // Few CTAs: a node for every 8 threads. Many: small CTAs, so that some compute while others wait for memory, but not
-  // so small that shared memory runs out before the threads do. Measured on an H200 at T = 8, 64 and 256.
-  const std::int64_t bytes = std::int64_t{p.channels} * (p.x.dtype == CANOPY_F32 ? 4 : 2);
-  const std::int64_t ctas = (bytes + kConvBytes - 1) / kConvBytes * p.batch;
-  const Tuning& tuning = tuning_of(this_architecture());
-  const bool few = ctas <= 2 * multiprocessors();
-  const int threads = few             ? (p.nodes * kConvLanes + 31) / 32 * 32
-                      : p.nodes <= 64 ? tuning.conv_threads
-                                      : tuning.conv_large_threads;
-  return std::clamp(threads, kLeastConvThreads, kMostConvThreads);
-}
-
-Error launch_conv(const ConvVerifyParams& params, const DevicePlan* plan, int threads, cudaStream_t stream) {
-  switch (params.problem.x.dtype) {
-    case CANOPY_F32:
-      return launch_width<float>(params, plan, threads, stream);
-    case CANOPY_BF16:
-      return launch_width<__nv_bfloat16>(params, plan, threads, stream);
-    default:
-      return launch_width<__half>(params, plan, threads, stream);
-  }
-}
-
 }  // namespace cuda
 
 std::span<const ConvVerifyImplementation> cuda_conv_verify_implementations() { return cuda::kVerify; }

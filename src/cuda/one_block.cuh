@@ -268,8 +268,32 @@ __device__ __forceinline__ void scale_factors(float (&of_key)[2][2], float (&of_
   }
 }
 
-// A solver warp: 16 value columns a pass, the first `column` and on. Their V and S0 are under way.
-template <class Shape>
+// A tile of rows as the operands of all its products, held while S0 is on its way.
+template <int K>
+struct OperandTile {
+  std::uint32_t x[K / 16][4];
+  __device__ __forceinline__ void load(const std::uint8_t* rows, int lane) {
+#pragma unroll
+    for (int s = 0; s < K / 16; ++s) load_matrices(x[s], rows + tile_as_b<K>(lane) + 32 * s);
+  }
+};
+// S0^T k and S0^T q side by side; each is to the bit what state_products() gives.
+template <int K>
+__device__ __forceinline__ void held_products(float (&r)[2][4], float (&o)[2][4], const StateTile<K, 1>& state,
+                                              const OperandTile<K>& keys, const OperandTile<K>& queries) {
+  clear(r), clear(o);
+#pragma unroll
+  for (int s = 0; s < K / 16; ++s)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mma<__half>(r[half], state.a[s][0], keys.x[s][2 * half], keys.x[s][2 * half + 1]);
+      mma<__half>(o[half], state.a[s][0], queries.x[s][2 * half], queries.x[s][2 * half + 1]);
+    }
+}
+
+// A solver warp: 16 value columns a pass, the first `column` and on. Their V and S0 are under way. kHeld: operands of K
+// and Q are in registers (64 of them) before S0 is there.
+template <class Shape, bool kHeld>
 __device__ __forceinline__ void one_block_solve(OneBlockShared<Shape>& shared, const FusedArguments& arguments,
                                                 const FusedWork& work, RankOfLane mine, int column, int warp,
                                                 int lane) {
@@ -285,6 +309,8 @@ __device__ __forceinline__ void one_block_solve(OneBlockShared<Shape>& shared, c
   }
   meet(32 * Shape::kSolverWarps);
   const bool rescaled = shared.rescaled[0] || shared.rescaled[1];
+  [[maybe_unused]] OperandTile<K> keys, queries;
+  if constexpr (kHeld) keys.load(shared.operands[0], lane), queries.load(shared.operands[1], lane);
 #pragma unroll 1
   for (int pass = 0; pass < Shape::kPasses; ++pass, column += Shape::kPassColumns) {
     wait_for_all_copies();
@@ -301,8 +327,12 @@ __device__ __forceinline__ void one_block_solve(OneBlockShared<Shape>& shared, c
     }
 
     float r[1][2][4], o[1][2][4];  // transposed: [n-tile of nodes][value, node]
-    state_products<__half, 1>(r, state, shared.operands[0], lane);
-    state_products<__half, 1>(o, state, shared.operands[1], lane);
+    if constexpr (kHeld) {
+      held_products<K>(r[0], o[0], state[0], keys, queries);
+    } else {
+      state_products<__half, 1>(r, state, shared.operands[0], lane);
+      state_products<__half, 1>(o, state, shared.operands[1], lane);
+    }
     const bool scaled = state[0].scaled;
     if (__builtin_expect(scaled, 0)) {
 #pragma unroll
@@ -422,7 +452,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     one_block_prep(shared, arguments, work, mine, gate, side, lane);
   } else {
     start_state(shared.state[warp], arguments.state, work.slot, work.head, column, 0, 16, lane);
-    one_block_solve(shared, arguments, work, mine, column, warp, lane);
+    // Not with raw gates in 32 columns: S0 is not what the warp waits for there, and it took 0.1 us longer (H200, B =
+    // 1). In 64 the registers also leave room for two CTAs an SM, not three, which spreads those of B = 4 evenly.
+    constexpr bool kHeld = Shape::kPasses == 1 && (!kRaw || Shape::kColumns == 64);
+    one_block_solve<Shape, kHeld>(shared, arguments, work, mine, column, warp, lane);
   }
 }
 

@@ -48,9 +48,9 @@ struct Tuning {
   int hybrid_warps = 6, hybrid_ctas = 2;
   // Commit, of 64 columns: as many as shared memory holds.
   int commit_ctas;
-  // The convolution at its most threads; and its threads where CTAs are many, for trees to 64 nodes and for larger
-  // ones.
-  int conv_ctas;
+  // The convolution at its most threads, and in CTAs of a warp; its threads where CTAs are many, for trees to 64 nodes and
+  // for larger ones.
+  int conv_ctas, conv_warp_ctas = 16;
   int conv_threads = 64, conv_large_threads = 128;
 };
 inline constexpr int kNever = 1 << 30;

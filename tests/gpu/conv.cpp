@@ -176,6 +176,22 @@ void shapes(Report& report, bool light) {
   check_commit(report, "conv shapes", many);
 }
 
+// What conv_usual.cuh takes, in CTAs of a warp where they are many (light: for the emulated GPU's 4 SMs) and in larger.
+void usual(Report& report, bool light) {
+  for (const canopy_dtype type : {CANOPY_BF16, CANOPY_F16})
+    for (const int width : {2, 3, 4})
+      for (const bool many : {false, true})
+        for (const int nodes : {1, 5, 16, 31, 64, 65, 130, 256}) {
+          if (light && nodes > 65) continue;
+          ConvSpec spec{.batch = many ? light ? 6 : 40 : 3, .nodes = nodes, .width = width};
+          spec.channels = 64 * (!many ? 2 : light ? 3 : nodes > 64 ? 21 : 24);
+          spec.input = spec.state = spec.constants = spec.output = type;
+          spec.family = nodes == 31 ? "chain" : nodes == 16 ? "star" : "best-first", spec.seed = nodes + width;
+          spec.silu = width != 3, spec.bias = nodes != 64, spec.gap = nodes == 5 ? 8 : 0;
+          check_verify(report, "conv usual", spec, nodes % 3 != 0);
+        }
+}
+
 // Windows that reach past the root: leaves of every depth from 0 to beyond the width, into the slot itself and into
 // another, every width and order of the pool.
 void past_the_root(Report& report) {
@@ -322,6 +338,7 @@ std::string replays(int nodes) {
 void test_conv(Report& report, bool light) {
   types(report, light);
   shapes(report, light);
+  usual(report, light);
   past_the_root(report);
   report.add("conv poison", verifier().name, poison());
   report.add("conv bad rows", verifier().name, bad_rows(false));
