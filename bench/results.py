@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.cells: dict[str, list[Record]] = {}
-        self.machines: dict[str, Record] = {}  # the environment of the cells
+        self.machines: dict[str, Record] = {}  # the environment of most of the cells
+        self.commits: dict[str, Counter[str]] = {}  # of the cells
         self.last: Record = {}
         self.others: dict[tuple[str, str], list[Record]] = {}  # by type and machine: memory, rounds, accuracy
         self.study: list[Record] = []
@@ -37,7 +39,10 @@ class Results:
         kind = record.get("type")
         if kind == "cell":
             self.cells.setdefault(machine, []).append(record)
-            self.machines.setdefault(machine, self.last)
+            commits, commit = self.commits.setdefault(machine, Counter()), self.last.get("commit", "unknown")
+            commits[commit] += 1
+            if commits[commit] > commits[self.machines.setdefault(machine, self.last).get("commit", "unknown")]:
+                self.machines[machine] = self.last
         elif kind == "environment":
             self.last = record
         elif kind == "published":
@@ -61,7 +66,7 @@ class Results:
         return gpu["name"] if isinstance(gpu, dict) else f"{environment.get('cpu', machine)}, {environment.get('threads', '?')} thread"
 
     def name(self, machine: str) -> str:
-        """The machine, and the commit that ran."""
+        """The machine, and the commit that most of its cells are of."""
         return f"{self.hardware(machine)} (commit {self.machines.get(machine, {}).get('commit', 'unknown')})"
 
     def find(self, machine: str, **wanted: Any) -> list[Record]:

@@ -123,7 +123,8 @@ def coverage(results: Results) -> str:
         cells = results.cells[machine]
         have = {name: {cell.get(name) for cell in cells} for name in ASKED}
         missing = [f"{name} {ordered(set(asked) - have[name])}" for name, asked in ASKED.items() if set(asked) - have[name]]
-        rows.append([f"{machine}: {results.name(machine)}", len(cells), ordered({cell["contender"] for cell in cells}),
+        others = "".join(f", {count} of commit {commit}" for commit, count in results.commits[machine].most_common()[1:])
+        rows.append([f"{machine}: {results.name(machine)}", f"{len(cells)}{others}", ordered({cell["contender"] for cell in cells}),
                      trees_of(cells), "; ".join(missing) if results.device(machine) == "cuda" else "(rules are for GPUs)"])
     capabilities = {m["gpu"]["compute_capability"] for m in results.machines.values() if isinstance(m.get("gpu"), dict)}
     if 120 not in capabilities:

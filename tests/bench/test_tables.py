@@ -180,7 +180,8 @@ def test_the_tree_convolution_beside_its_copy(tmp_path, gpu_environment):
 def test_the_dispatch_tables_in_words(seen):
     said = strategies.dispatch(seen)
     words, _, choice = row(said, "The table of NVIDIA H200 (compute capability 9.0)")
-    assert words == "nodes >= 17 and heads <= 32 and depth <= 8 and precision FP32"
+    assert words.endswith(" and stash")  # calls that store U come first
+    assert "| nodes >= 17 and heads <= 32 and depth <= 8 and precision FP32 | `cuda_hybrid` |" in said
     assert re.fullmatch(r"takes at most 1\.\d\d times the best; 1\.\d\d where the caller names no depth", choice)
     assert "| precision FP32 | `cuda_serial_resident` |" in said
     generated = (records.ROOT / "src/dispatch/nvidia_h200.inc").read_text()
@@ -196,3 +197,13 @@ def test_a_machine_is_named_after_what_timed_it(tmp_path, gpu_environment):
     records.write(tmp_path / "gpu-test/sweep.jsonl", [gpu_environment, cell("cuda_fused", 10.0, gpu_environment)])
     records.write(tmp_path / "gpu-test/third.jsonl", [other, cell("cuda_fused", 10.0, other, T=64)])
     assert Results(tmp_path).name("gpu-test") == "NVIDIA GeForce RTX 5090 (commit 0123456789ab)"
+
+
+def test_a_machine_is_named_by_the_commit_of_most_of_its_cells(tmp_path, gpu_environment):
+    """peers.jsonl, which comes before sweep.jsonl, may be of an older one."""
+    older = records.tidy_environment(gpu_environment | {"commit": "ba9876543210"})
+    records.write(tmp_path / "gpu-test/peers.jsonl", [older, cell("fla_chunk", 10.0, older)])
+    records.write(tmp_path / "gpu-test/sweep.jsonl", [gpu_environment, *(cell("cuda_fused", 10.0, gpu_environment, T=T) for T in (64, 128))])
+    both = Results(tmp_path)
+    assert both.name("gpu-test") == "NVIDIA GeForce RTX 5090 (commit 0123456789ab)"
+    assert row(tables.coverage(both), "gpu-test: NVIDIA GeForce RTX 5090 (commit 0123456789ab)")[0] == "3, 1 of commit ba9876543210"
