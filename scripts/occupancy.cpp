@@ -34,8 +34,10 @@ void fused(const char* object, const char* title) {
 
 template <class Shape>
 void one_block(const char* object, int architecture, const char* title) {
-  line(object, "one_block_kernel<", architecture, title, Shape::kThreads,
-       [](int) { return sizeof(OneBlockShared<Shape>); });
+  char kernel[64];  // gates as given
+  std::snprintf(kernel, sizeof kernel, "one_block_kernel<OneBlockShape<%d, %d>, false>", Shape::kColumns,
+                Shape::kPasses);
+  line(object, kernel, architecture, title, Shape::kThreads, [](int) { return sizeof(OneBlockShared<Shape>); });
 }
 
 using NarrowHalf = Narrow<__nv_bfloat16, 128, Form::kHalf>;
@@ -71,8 +73,7 @@ void all() {
        [](int nodes) { return serial_bytes<64>(nodes, true); });
   line("commit", "commit_kernel<128, 4, 0>", on, "commit, resolve", 128,
        [](int) { return sizeof(CommitShared<128, 4>); });
-  line("conv", "usual_conv_kernel<__nv_bfloat16, 4, 32>", on, "convolution, W = 4, many CTAs", 32,
-       usual_conv_bytes<4>);
+  line("conv", "usual_conv_kernel<__nv_bfloat16, 4, 32>", on, "convolution, W = 4, many CTAs", 32, usual_conv_bytes<4>);
   line("conv", "usual_conv_kernel<__nv_bfloat16, 4, 256>", on, "convolution, W = 4, few CTAs", 256,
        usual_conv_bytes<4>);
 }
