@@ -134,17 +134,23 @@ TEST(Strategies, TheHybridTakesWhatTheSerialKernelsTake) {
   EXPECT_EQ(hybrid.workspace(Call(256).params) - hybrid.workspace(Call(1).params), 127 * state);
 }
 
-// Whom the rows of precise (fp32 for f32 inputs) lead to takes the call as it is, in default precision with a stash.
+// A stash in default precision asks the rows `stash`, or in a table without them those of precise (fp32 for f32 inputs,
+// always). Whom they lead to takes the call as it is.
 TEST(Dispatch, RowsThatAStashAsksForLeadToOneThatTakesIt) {
   SKIP_WITHOUT_CUDA();
   const auto table = dispatch::verify_table(CANOPY_CUDA);
   ASSERT_TRUE(table) << table.error().message;
-  const auto first = [&](const Call& call, const VerifyParams& asking) -> std::string {
+  dispatch::Row none;
+  none.implementation = "none";
+  const auto first = [&](const Call& call, const VerifyParams& asking, bool with_rows_for_it = true) {
     for (const dispatch::Row& row : table->rows)
-      if (dispatch::holds(row, dispatch::asked(asking)) && entry(row.implementation)->refuses(call.params).empty())
-        return row.implementation;
-    return "none";
+      if (dispatch::holds(row, dispatch::asked(asking)) && entry(row.implementation)->refuses(call.params).empty() &&
+          (with_rows_for_it || !row.stash))
+        return row;
+    return none;
   };
+  bool has_rows = false;
+  for (const dispatch::Row& row : table->rows) has_rows |= row.stash;
   for (const canopy_dtype input : {CANOPY_F32, CANOPY_BF16, CANOPY_F16})
     for (const int nodes : {1, 16, 128, 256})
       for (const int depth : {0, 8, 255}) {
@@ -153,11 +159,12 @@ TEST(Dispatch, RowsThatAStashAsksForLeadToOneThatTakesIt) {
         call.params.max_depth = depth;
         VerifyParams named = call.params;
         named.precision = input == CANOPY_F32 ? CANOPY_PRECISION_FP32 : CANOPY_PRECISION_PRECISE;
-        const std::string chosen = first(call, call.params);
-        EXPECT_EQ(chosen, first(call, named)) << nodes;
-        ASSERT_NE(entry(chosen.c_str()), nullptr) << chosen;
+        EXPECT_EQ(first(call, call.params, false).implementation, first(call, named).implementation) << nodes;
+        const dispatch::Row chosen = first(call, call.params);
+        ASSERT_NE(entry(chosen.implementation), nullptr) << chosen.implementation;
+        EXPECT_EQ(chosen.stash, has_rows && input != CANOPY_F32) << nodes;
         if (input == CANOPY_F32) {  // one whose default is fp32 whatever is stored
-          EXPECT_LE(entry(chosen.c_str())->relative_tolerance, 1e-5) << chosen;
+          EXPECT_LE(entry(chosen.implementation)->relative_tolerance, 1e-5) << chosen.implementation;
         }
       }
 }
