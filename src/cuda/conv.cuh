@@ -1,4 +1,4 @@
-// The tree convolution (E9) and its commit.
+// The tree convolution (E9), any type and layout; conv_usual.cuh is for what models have.
 //
 // Purpose     y[b,t,c] = bias[c] + sum over taps j of weight[c,j] * input j of node t's window, and SiLU on request,
 //             for all nodes of all trees in one launch. The window is the node's root path; past the root it goes on
