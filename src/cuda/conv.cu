@@ -42,7 +42,7 @@ int threads_of(const ConvProblem& p, int slabs) {
                                       : tuning.conv_large_threads;
   return std::clamp(threads, kLeastConvThreads, kMostConvThreads);
 }
-// The same for conv_usual.cuh: the best on an H200 of 32 to 256 at B = 1 to 16, T = 8 to 256, to 5%.
+// The same for conv_usual.cuh: the best of 32 to 256 on an H200 with cold caches, to 5%, at B = 1 to 16, T = 8 to 256.
 int usual_threads(const ConvProblem& p, int slabs) {
   const int an_sm = static_cast<int>((std::int64_t{slabs} * p.batch + multiprocessors() - 1) / multiprocessors());
   int threads = an_sm <= 1 ? 256 : an_sm <= 2 ? 128 : an_sm <= 4 ? 64 : 32;
