@@ -2,13 +2,13 @@
 // rows on 16 bytes, weights and bias without gaps, whole slabs of channels. conv.cuh takes the rest; the bits before
 // SiLU are the same, and so is the idea: rows of x pass through shared memory once, 8 lanes work on a node.
 //
-// What differs  No branch by type or layout, and a thread works on several nodes side by side, since what many CTAs wait
-//               for is instructions: at B = 16, T = 64 a scheduler issues one in 53% of its cycles (H200).
+// What differs  No branch by type or layout, and a thread works on several nodes side by side, since what many CTAs
+//               wait for is instructions: at B = 16, T = 64 a scheduler issues one in 53% of its cycles (H200).
 // A CTA         is one warp where CTAs are many: all of them have a place on the GPU at once, nothing meets at a
 //               barrier, and a thread's weights serve the most nodes. Where they are few it has up to 256 threads.
-// Chunks        rows come in chunks of as many as a thread works on at once, kAhead chunks ahead. Not more: so stores of
-//               the first nodes share the memory's time with loads of the last; asked for all at once, every CTA's loads
-//               come first and its stores last, which took 2 us longer there (cold).
+// Chunks        rows come in chunks of as many as a thread works on at once, kAhead chunks ahead. Not more: so stores
+//               of the first nodes share the memory's time with loads of the last; asked for all at once, every
+//               CTA's loads come first and its stores last, which took 2 us longer there (cold).
 // Shared        256 + 144 T + 384 bytes.
 #pragma once
 

@@ -452,8 +452,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     one_block_prep(shared, arguments, work, mine, gate, side, lane);
   } else {
     start_state(shared.state[warp], arguments.state, work.slot, work.head, column, 0, 16, lane);
-    // Not with raw gates in 32 columns: S0 is not what the warp waits for there, and it took 0.1 us longer (H200, B =
-    // 1). In 64 the registers also leave room for two CTAs an SM, not three, which spreads those of B = 4 evenly.
+    // Not with raw gates in 32 columns: S0 is not what the warp waits for there, and at B = 1 it took 0.1 us longer
+    // (H200). In 64 the registers also leave room for two CTAs an SM, not three, which spreads those of B = 4 evenly.
     constexpr bool kHeld = Shape::kPasses == 1 && (!kRaw || Shape::kColumns == 64);
     one_block_solve<Shape, kHeld>(shared, arguments, work, mine, column, warp, lane);
   }
