@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(kThreads, kThreads == 32 ? tuning_of(CANOPY_TH
   const int b = blockIdx.y, first = blockIdx.x * kUsualConvChannels;
   const int lane = threadIdx.x % kConvLanes, row = threadIdx.x / kConvLanes, channel = first + lane * N;
 
-  // Asked for before the answer how many rows there are: weights, the plan, and the first chunks of rows, of T if need
-  // be.
+  // Asked for before the answer how many rows there are: weights, the plan, and the first chunks, of T if need be.
   const auto packed = *reinterpret_cast<const Packed<Input, W * N>*>(
       static_cast<const std::uint16_t*>(params.weight.data) + channel * W);
   Packed<Input, N> packed_bias{};
